@@ -1,0 +1,1 @@
+"""Decides and supervises: sources, hardware, resolve, serve, the command line."""

@@ -1,0 +1,1 @@
+"""Bytes in, tensors out: references, image decode, Kimi arithmetic, tokenisation, workers."""

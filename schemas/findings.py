@@ -1,0 +1,30 @@
+"""What the reader, the rules and the resolver have to say about a configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .provenance import Origin
+
+Severity = Literal["error", "warning", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One statement about one setting, in the words of rule `rule` (KSnnn).
+
+    `path` is the dotted setting, "" when the finding is not about one. `message` never holds a
+    secret. `help` says what to do.
+    """
+
+    rule: str
+    severity: Severity
+    message: str
+    origin: Origin
+    path: str = ""
+    help: str | None = None
+    related: tuple[Origin, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.origin}: {self.severity} {self.rule} {self.message}"

@@ -1,0 +1,29 @@
+"""What the launcher found on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One CUDA device; sizes in MiB, None where the driver was not asked."""
+
+    index: int
+    uuid: str | None = None
+    name: str | None = None
+    total_mib: int | None = None
+    free_mib: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """Cores (after cgroup quota and affinity), memory and the CUDA devices a child would see.
+
+    `gpu_source` says how the devices were found, or why there are none.
+    """
+
+    cpus: float
+    memory_mib: int
+    gpus: tuple[Gpu, ...]
+    gpu_source: str

@@ -1,0 +1,171 @@
+"""What crosses the socket between the pool and one worker, and how it is framed.
+
+A frame is a fixed header, a JSON text and raw bytes. JSON, because a worker that decodes hostile
+files must not be able to make its parent unpickle anything.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict, dataclass
+from typing import Any
+
+_HEADER = struct.Struct("<II")
+HEADER_BYTES = _HEADER.size
+
+
+@dataclass(frozen=True, slots=True)
+class ImageJob:
+    """Decode and preprocess the image whose reference is the frame's payload into `slot`."""
+
+    id: int
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class PromptJob:
+    """Render and tokenise the chat (JSON) or the text in the frame's payload."""
+
+    id: int
+    num_images: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextJob:
+    """Tokenise the text in the frame's payload; special tokens are text unless `parse_special`."""
+
+    id: int
+    parse_special: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Finish and exit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageResult:
+    """`nbytes` of pixel_values lie in the job's slot; `resized` is (width, height) before padding.
+
+    `width` and `height` are those of the upright image; stage times in milliseconds.
+    """
+
+    id: int
+    width: int
+    height: int
+    format: str
+    orientation_applied: bool
+    resized: tuple[int, int]
+    grid_thw: tuple[int, int, int]
+    num_tokens: int
+    shape: tuple[int, int, int, int]
+    nbytes: int
+    sha256: str
+    decode_ms: float
+    preprocess_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokensResult:
+    """Token ids are the frame's payload (int32, little-endian); one placeholder an image.
+
+    `slots` are the positions of the placeholders that stand for images, in order.
+    """
+
+    id: int
+    slots: tuple[int, ...]
+    placeholder_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailed:
+    """A job was refused: `error` names a class of `schemas.errors`."""
+
+    id: int
+    error: str
+    message: str
+    hint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
+    """What a worker found about itself after it was built; sent once, as "ready".
+
+    `cuda_libraries` are the mapped CUDA driver and runtime libraries.
+    """
+
+    index: int
+    pid: int
+    decode_device: str
+    preprocess_device: str
+    cuda_visible_devices: str | None
+    cuda_libraries: tuple[str, ...]
+    torch_imported: bool
+    threads: int
+    versions: dict[str, str]
+    build_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFailed:
+    """The worker could not be built; the traceback is for the log."""
+
+    index: int
+    error: str
+    message: str
+    hint: str | None
+    traceback: str
+
+
+Message = (
+    ImageJob
+    | PromptJob
+    | TextJob
+    | Stop
+    | ImageResult
+    | TokensResult
+    | JobFailed
+    | WorkerReport
+    | WorkerFailed
+)
+
+_TYPES: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        ImageJob,
+        PromptJob,
+        TextJob,
+        Stop,
+        ImageResult,
+        TokensResult,
+        JobFailed,
+        WorkerReport,
+        WorkerFailed,
+    )
+}
+
+
+def pack(message: Message, payload_bytes: int = 0) -> bytes:
+    """Give header and JSON of a frame; the caller sends `payload_bytes` raw bytes after it."""
+    text = json.dumps({"kind": type(message).__name__} | asdict(message)).encode()
+    return _HEADER.pack(len(text), payload_bytes) + text
+
+
+def unpack_header(header: bytes) -> tuple[int, int]:
+    """Give (JSON length, payload length) of a frame header."""
+    json_bytes, payload_bytes = _HEADER.unpack(header)
+    return json_bytes, payload_bytes
+
+
+def unpack(text: bytes) -> Message:
+    """Read the JSON of a frame; lists become tuples."""
+    fields = json.loads(text)
+    kind = _TYPES[fields.pop("kind")]
+    message: Message = kind(
+        **{
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in fields.items()
+        }
+    )
+    return message

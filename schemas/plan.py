@@ -1,0 +1,69 @@
+"""The resolved launch: every value with its origin, every decision with its reason.
+
+`LaunchPlan` is made by `launcher.resolve` alone; what it says is what happens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .checkpoint import CheckpointFacts
+from .findings import Finding
+from .hardware import Hardware
+from .provenance import Origin, Resolved
+from .settings import Settings
+from .worker import Device, WorkerSpec
+
+PlannedDevice = Literal["cpu", "cuda", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingValue:
+    """One setting as it stands: JSON-ready value (a secret is "***"), origin, what it overrode."""
+
+    path: str
+    value: Any
+    origin: Origin
+    overrode: tuple[tuple[Origin, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """What the sources gave: the settings, the origin of each leaf, and notes that are no errors."""
+
+    settings: Settings
+    values: tuple[SettingValue, ...]
+    findings: tuple[Finding, ...] = ()
+
+    def origin(self, path: str) -> Origin:
+        """Say who set the leaf at dotted `path`."""
+        return next(value.origin for value in self.values if value.path == path)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """What will run. Devices are those that the workers will really use.
+
+    `engine_version` is None for the built-in workers. `workers` is empty when an engine serves.
+    """
+
+    settings: Settings
+    values: tuple[SettingValue, ...]
+    checkpoint: CheckpointFacts
+    hardware: Hardware
+    model: Resolved[str]
+    engine: Resolved[str]
+    engine_version: str | None
+    worker_num: Resolved[int]
+    decode_device: Resolved[PlannedDevice]
+    preprocess_device: Resolved[PlannedDevice]
+    workers: tuple[WorkerSpec, ...]
+    findings: tuple[Finding, ...]
+
+    def worker_specs(self) -> tuple[WorkerSpec, ...]:
+        """All that each worker process needs, one spec a worker."""
+        return self.workers
+
+
+__all__ = ["Device", "LaunchPlan", "LoadedSettings", "PlannedDevice", "SettingValue"]

@@ -1,0 +1,200 @@
+"""What a user may write, with every default, bound, flag and help text in one place.
+
+The sections are plain frozen models: reading profiles, variables and flags is the business of
+`launcher.sources`. Field metadata says how a value is spelt on the command line.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+
+from .colour import parse_colour
+
+ImageFormat = Literal["jpeg", "png", "webp", "gif", "bmp", "tiff", "avif"]
+ImagePolicy = Literal["display", "checkpoint"]
+ImageDtype = Literal["float32", "bfloat16", "uint8"]
+EngineKind = Literal["none", "sglang", "vllm"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
+
+
+def _check_colour(text: str) -> str:
+    parse_colour(text)
+    return text
+
+
+Colour = Annotated[str, AfterValidator(_check_colour)]
+"""A CSS basic colour name or `#rgb` / `#rrggbb`."""
+
+
+class FilePath:
+    """Marks a string that names a place on disk: relative ones are relative to who wrote them."""
+
+
+class ModelPath:
+    """Marks a string that is a directory or a hub id `org/name`."""
+
+
+def setting(default: Any, help: str, *, flag: str | None = None, **bounds: Any) -> Any:
+    """A field with its help text; `flag` replaces the spelling made from the path."""
+    return Field(default, description=help, json_schema_extra={"flag": flag}, **bounds)
+
+
+class Section(BaseModel):
+    """Base of all sections."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=False
+    )
+
+
+class ModelSettings(Section):
+    path: Annotated[str | None, ModelPath()] = setting(
+        None,
+        "Checkpoint directory, or a hub id that is looked up in the local cache; "
+        "null serves the bundled demo checkpoint.",
+        flag="--model-path",
+        min_length=1,
+    )
+    revision: str | None = setting(None, "Revision of a hub id.", flag="--revision", min_length=1)
+    tokenizer_path: Annotated[str | None, ModelPath()] = setting(
+        None, "Take the tokenizer from here instead of model.path.", flag="--tokenizer-path",
+        min_length=1,
+    )
+    served_name: str | None = setting(
+        None, "The name that /v1/models and answers show.", flag="--served-model-name",
+        min_length=1,
+    )
+    trust_remote_code: bool = setting(
+        False,
+        "Passed to an engine; the built-in workers never run code of a checkpoint.",
+        flag="--trust-remote-code",
+    )
+
+
+class TokenizerSettings(Section):
+    worker_num: int = setting(
+        1,
+        "Worker processes, each with its own tokenizer and image processor.",
+        flag="--tokenizer-worker-num",
+        ge=1,
+        le=1024,
+    )
+    skip_init: bool = setting(
+        False, "Load no tokenizer: images only.", flag="--skip-tokenizer-init"
+    )
+
+
+class ImageSettings(Section):
+    force_cpu_preprocessing: bool = setting(
+        False,
+        "Decode and preprocess images on the CPU, whatever devices there are.",
+        flag="--force-cpu-image-preprocessing",
+    )
+    policy: ImagePolicy = setting(
+        "display",
+        "display: what a person sees (upright, transparency on image.background, 16-bit grey "
+        "scaled); checkpoint: what the checkpoint's own processor does, to the bit.",
+    )
+    background: Colour = setting("white", "What shows through transparency under display.")
+    dtype: ImageDtype = setting(
+        "float32", "Type of pixel_values; uint8 leaves the normalisation to the consumer."
+    )
+    max_pixels: int = setting(
+        50_000_000, "Largest width x height that is decoded.", ge=1, le=1_000_000_000
+    )
+    max_per_request: int = setting(64, "Most images in one request.", ge=1, le=4096)
+    formats: tuple[ImageFormat, ...] = setting(
+        ("jpeg", "png", "webp", "gif"), "Formats that are accepted, by content.", min_length=1
+    )
+
+
+class MediaSettings(Section):
+    allowed_domains: tuple[str, ...] = setting(
+        (), "Hosts that images may be fetched from; empty refuses every remote URL."
+    )
+    allowed_local_dirs: tuple[Annotated[str, FilePath()], ...] = setting(
+        (), "Folders that local images may be read from; empty refuses every local path."
+    )
+    max_bytes: int = setting(64 * 2**20, "Most encoded bytes of one image.", ge=1, le=2**32)
+    timeout_s: float = setting(10.0, "Total time to fetch one image.", gt=0, le=3600)
+    max_redirects: int = setting(3, "Most redirects on one fetch.", ge=0, le=20)
+
+
+class ServerSettings(Section):
+    host: str = setting("127.0.0.1", "Address to listen on.", flag="--host", min_length=1)
+    port: int = setting(
+        30000, "Port to listen on; 0 lets the kernel choose.", flag="--port", ge=0, le=65535
+    )
+    api_key: SecretStr | None = setting(
+        None, "Bearer key that clients must send.", flag="--api-key", min_length=1
+    )
+    max_body_bytes: int = setting(256 * 2**20, "Largest request body.", ge=1024, le=2**34)
+    max_queued_bytes: int = setting(
+        1024 * 2**20, "Most bytes of unanswered request bodies; beyond it 429.", ge=1024, le=2**40
+    )
+    max_response_bytes: int = setting(
+        1024 * 2**20, "Largest pixel_values of one answer; beyond it 413.", ge=1024, le=2**36
+    )
+    start_timeout_s: float = setting(60.0, "Time for all workers to be ready.", gt=0, le=3600)
+    request_timeout_s: float = setting(60.0, "Time to answer one request.", gt=0, le=3600)
+    drain_timeout_s: float = setting(
+        30.0, "Time to finish running requests after SIGTERM.", ge=0, le=3600
+    )
+
+
+class EngineSettings(Section):
+    kind: EngineKind = setting(
+        "none", "Who serves: the built-in workers, or an engine that is started.", flag="--engine"
+    )
+    version: str | None = setting(
+        None, "Version of the engine, where it cannot be asked.", min_length=1
+    )
+    python: Annotated[str | None, FilePath()] = setting(
+        None, "Interpreter that has the engine installed.", min_length=1
+    )
+    args: tuple[str, ...] = setting((), "Further arguments of the engine, one item each.")
+    env: dict[str, str] = setting({}, "Further variables of the engine.")
+    startup_timeout_s: float = setting(
+        1800.0, "Time for the engine to be ready.", gt=0, le=86400
+    )
+
+
+class GpuSettings(Section):
+    ids: tuple[str, ...] | None = setting(
+        None, "GPUs to plan for, by index or UUID; null asks the driver."
+    )
+    total_mib: int | None = setting(
+        None, "Memory of the first GPU in MiB; null asks the driver.", ge=1, le=2**24
+    )
+    mem_fraction_static: float | None = setting(
+        None,
+        "Share of GPU memory that the engine takes for weights and cache; null leaves it to the "
+        "engine.",
+        flag="--mem-fraction-static",
+        gt=0,
+        lt=1,
+    )
+    worker_context_mib: int = setting(
+        800, "GPU memory of one worker's CUDA context, in MiB.", ge=0, le=2**20
+    )
+
+
+class LogSettings(Section):
+    level: LogLevel = setting("info", "Least severe line that is written.", flag="--log-level")
+    format: LogFormat = setting("text", "text or json lines.", flag="--log-format")
+
+
+class Settings(Section):
+    """Everything a user may say about one deployment."""
+
+    model: ModelSettings = ModelSettings()
+    tokenizer: TokenizerSettings = TokenizerSettings()
+    image: ImageSettings = ImageSettings()
+    media: MediaSettings = MediaSettings()
+    server: ServerSettings = ServerSettings()
+    engine: EngineSettings = EngineSettings()
+    gpu: GpuSettings = GpuSettings()
+    log: LogSettings = LogSettings()

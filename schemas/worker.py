@@ -1,0 +1,69 @@
+"""Everything that one worker process needs, as plain frozen data that pickles.
+
+Standard library only: a worker imports this and no settings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Device = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeConfig:
+    """The checkpoint's image arithmetic, in the checkpoint's own words.
+
+    `in_patch_limit` counts patches of `patch_size` pixels before padding;
+    `patch_limit_on_one_side` counts them along one side.
+    """
+
+    in_patch_limit: int
+    patch_limit_on_one_side: int
+    patch_size: int
+    merge_kernel_size: int
+    image_mean: tuple[float, float, float]
+    image_std: tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRules:
+    """What images are accepted and how they are turned into RGB."""
+
+    policy: Literal["display", "checkpoint"]
+    background: tuple[int, int, int]
+    dtype: Literal["float32", "bfloat16", "uint8"]
+    max_pixels: int
+    max_bytes: int
+    formats: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerSpec:
+    """Where the tokenizer is and what it must agree with.
+
+    `directory` holds `tokenizer.json`, or `tiktoken.model` with `tokenizer_config.json`.
+    `placeholder_id` is the media placeholder of config.json, None when it names none.
+    """
+
+    directory: str
+    kind: Literal["tokenizer.json", "tiktoken.model"]
+    placeholder_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """One worker of the fleet; `env` is set before the worker's first import."""
+
+    index: int
+    decode_device: Device
+    preprocess_device: Device
+    resize: ResizeConfig
+    rules: ImageRules
+    tokenizer: TokenizerSpec | None
+    slots: int
+    slot_bytes: int
+    env: tuple[tuple[str, str], ...]
+    log_level: str
+    log_format: str
