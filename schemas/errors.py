@@ -11,6 +11,8 @@ KimiServeError
         MediaError                    400, the image is damaged or the reference cannot be read
             MediaTooLargeError        413
             UnsupportedMediaError     415
+        BodyTooLargeError             413
+        UnauthorizedError             401
         OverloadedError               429
         UnavailableError              503
         DeadlineError                 504
@@ -109,6 +111,20 @@ class UnsupportedMediaError(MediaError):
 
     status = 415
     code = "unsupported_image_format"
+
+
+class BodyTooLargeError(RequestError):
+    """The request, or the answer that it asks for, is larger than the limits allow."""
+
+    status = 413
+    code = "request_too_large"
+
+
+class UnauthorizedError(RequestError):
+    """The bearer key is missing or wrong."""
+
+    status = 401
+    code = "invalid_api_key"
 
 
 class OverloadedError(RequestError):

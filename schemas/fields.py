@@ -9,7 +9,7 @@ import types
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 from pydantic import SecretStr, TypeAdapter
 from pydantic.fields import FieldInfo
@@ -77,14 +77,16 @@ class SettingField:
 @cache
 def _adapter(path: str) -> TypeAdapter[Any]:
     field = setting_fields()[path]
-    return TypeAdapter(Annotated[field.info.annotation, field.info])
+    annotated: Any = Annotated[field.info.annotation, field.info]
+    return TypeAdapter(annotated)
 
 
 def sections() -> dict[str, type[Section]]:
     """The sections of `Settings` by name, in order."""
     found: dict[str, type[Section]] = {}
     for name, info in Settings.model_fields.items():
-        assert info.annotation is not None and issubclass(info.annotation, Section)
+        assert isinstance(info.annotation, type)
+        assert issubclass(info.annotation, Section)
         found[name] = info.annotation
     return found
 
@@ -111,7 +113,7 @@ def _describe(section: str, name: str, info: FieldInfo) -> SettingField:
         item, item_markers, _ = _unwrap(get_args(inner)[0], [])
         markers += item_markers
         item_kind, choices = _kind(item)
-    extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+    extra = cast(dict[str, Any], info.json_schema_extra or {})
     flag = extra.get("flag") or f"--{section}-{name}".replace("_", "-")
     return SettingField(
         section=section,

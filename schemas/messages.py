@@ -33,10 +33,9 @@ class PromptJob:
 
 @dataclass(frozen=True, slots=True)
 class TextJob:
-    """Tokenise the text in the frame's payload; special tokens are text unless `parse_special`."""
+    """Tokenise the text in the frame's payload; special tokens in it are text."""
 
     id: int
-    parse_special: bool
 
 
 @dataclass(frozen=True, slots=True)

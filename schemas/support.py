@@ -1,6 +1,6 @@
 """Which engine can move decode and preprocess to the CPU, for which model: data and its lookup.
 
-The rows live in `support/*.toml`; each has the source of its knowledge.
+The rows live in `support_rows/*.toml`; each has the source of its knowledge.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def load_support() -> SupportTable:
     rows: list[SupportRow] = []
     newest: dict[str, str] = {}
     for file in sorted(
-        (files("kimi_serve.schemas") / "support").iterdir(), key=lambda entry: entry.name
+        (files("kimi_serve.schemas") / "support_rows").iterdir(), key=lambda entry: entry.name
     ):
         if file.name.endswith(".toml"):
             data = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -114,6 +114,7 @@ def load_support() -> SupportTable:
 
 def _row(engine: EngineKind, entry: dict[str, Any]) -> SupportRow:
     names: Sequence[str] = [field.name for field in fields(SupportRow)]
-    values = {name: entry.get(name, "") for name in names} | {"engine": engine}
+    values: dict[str, Any] = {name: entry.get(name, "") for name in names}
+    values["engine"] = engine
     values["architectures"] = tuple(entry["architectures"])
     return SupportRow(**values)

@@ -1,0 +1,82 @@
+"""Explains one setting: what it is, what it may be, and everyone who set it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kimi_serve.schemas.errors import ConfigError
+from kimi_serve.schemas.fields import SettingField, sections, setting_fields
+from kimi_serve.schemas.plan import LaunchPlan, LoadedSettings, SettingValue
+
+from .redact import redacted
+from .sources.suggest import suggest_path
+from .words import columns, show
+
+_BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "min_length": "length >="}
+
+
+def explain_text(settings: LaunchPlan | LoadedSettings, path: str) -> str:
+    """Give everything about the setting at dotted `path`; raises ConfigError for an unknown one."""
+    field = setting_fields().get(path)
+    if field is None:
+        raise _unknown(path)
+    value = next(value for value in redacted(settings.values) if value.path == path)
+    facts = columns(
+        [
+            ("value", show(value.value)),
+            ("set by", str(value.origin)),
+            ("type", _type(field)),
+            ("default", show(field.default)),
+            ("flag", _flag(field)),
+            ("env", field.env_name),
+            ("yaml", f"{field.section}: {{{field.name}: ...}}"),
+        ]
+    )
+    return "\n".join(
+        [path, f"  {field.help}", "", *facts, "", "layers, the winner first", *_layers(value)]
+    )
+
+
+def _unknown(path: str) -> ConfigError:
+    section = sections().get(path)
+    if section is not None:
+        return ConfigError(
+            f"{path} is a section, not a setting",
+            hint="its settings: " + ", ".join(f"{path}.{name}" for name in section.model_fields),
+        )
+    meant = suggest_path(path)
+    hint = f"did you mean {meant}?" if meant else "kimi-serve plan lists all settings"
+    return ConfigError(f"there is no setting {path!r}", hint=hint)
+
+
+def _type(field: SettingField) -> str:
+    kind: str = field.kind
+    if kind == "choice":
+        kind = " | ".join(field.choices)
+    elif kind == "list":
+        kind = f"list of {' | '.join(field.choices) or field.item_kind}"
+    elif kind == "mapping":
+        kind = "mapping of str to str"
+    parts = [kind + (" or null" if field.is_nullable else ""), *_bounds(field)]
+    return ", ".join(parts)
+
+
+def _bounds(field: SettingField) -> Iterator[str]:
+    for name, sign in _BOUNDS.items():
+        for marker in field.info.metadata:
+            bound = getattr(marker, name, None)
+            if bound is not None:
+                yield f"{sign} {bound:g}" if isinstance(bound, float) else f"{sign} {bound}"
+
+
+def _flag(field: SettingField) -> str:
+    if field.kind != "bool":
+        return field.flag
+    return f"{field.flag} / --no-{field.flag.removeprefix('--')}"
+
+
+def _layers(value: SettingValue) -> list[str]:
+    return columns(
+        [(show(value.value), str(value.origin))]
+        + [(show(old), str(origin)) for origin, old in value.overrode]
+    )

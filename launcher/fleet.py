@@ -1,0 +1,136 @@
+"""The built-in workers: what they can serve, and the spec of each."""
+
+from __future__ import annotations
+
+from kimi_serve.schemas.colour import parse_colour
+from kimi_serve.schemas.errors import PlanError
+from kimi_serve.schemas.patch_bound import max_patches, patch_bytes
+from kimi_serve.schemas.plan import PlannedDevice
+from kimi_serve.schemas.worker import Device, ImageRules, ResizeConfig, TokenizerSpec, WorkerSpec
+
+from .devices import Devices
+from .situation import Situation
+
+SLOTS = 3  # one being written, one being read by the front, one waiting to be sent
+
+_GIB = str(2**30)
+
+
+def worker_specs(situation: Situation, devices: Devices) -> tuple[WorkerSpec, ...]:
+    """Give the spec of every built-in worker; none when an engine serves.
+
+    Raises PlanError for a checkpoint that the built-in workers cannot serve.
+    """
+    if situation.kind != "none":
+        return ()
+    resize = _require_images(situation)
+    settings = situation.settings
+    decode, preprocess = _known(devices.decode.value), _known(devices.preprocess.value)
+    rules = _image_rules(situation)
+    tokenizer = _tokenizer(situation)
+    slot_bytes = max_patches(resize) * patch_bytes(resize, rules.dtype)
+    env = worker_env(preprocess)
+    return tuple(
+        WorkerSpec(
+            index=index,
+            decode_device=decode,
+            preprocess_device=preprocess,
+            resize=resize,
+            rules=rules,
+            tokenizer=tokenizer,
+            slots=SLOTS,
+            slot_bytes=slot_bytes,
+            env=env,
+            log_level=settings.log.level,
+            log_format=settings.log.format,
+        )
+        for index in range(situation.num_workers)
+    )
+
+
+def worker_env(device: Device) -> tuple[tuple[str, str], ...]:
+    """Give the variables of one worker, to be set before its first import."""
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
+    threads = dict.fromkeys(names, "1")
+    # Without these glibc gives every big pixel buffer back and faults it in anew for the next
+    # image: measured with two workers, keeping them is worth 48 % of throughput.
+    memory = {"MALLOC_MMAP_THRESHOLD_": _GIB, "MALLOC_TRIM_THRESHOLD_": _GIB}
+    variables = hidden | threads | {"TOKENIZERS_PARALLELISM": "false"} | memory
+    return tuple(variables.items())
+
+
+def _require_images(situation: Situation) -> ResizeConfig:
+    checkpoint = situation.checkpoint
+    others = _engines_for(situation)
+    if not situation.has_images and not (situation.row is None and others):
+        raise PlanError(
+            f"{checkpoint.name} is a text-only checkpoint ({situation.architecture}, no vision "
+            "part in config.json): there are no images to preprocess",
+            hint="set model.path to a Kimi-K2.5, K2.6 or K2.7 checkpoint",
+        )
+    if situation.row is None:
+        raise _unsupported(situation, others)
+    if checkpoint.resize is None:
+        raise PlanError(
+            f"{checkpoint.name} ({situation.architecture}) has no image processor parameters",
+            hint="add its preprocessor_config.json or processor_config.json to "
+            f"{checkpoint.directory}",
+        )
+    return checkpoint.resize
+
+
+def _unsupported(situation: Situation, others: list[str]) -> PlanError:
+    supported = situation.support.honouring("none", situation.version)
+    hint = (
+        f"set engine.kind to {' or '.join(others)} for this model"
+        if others
+        else "set model.path to a checkpoint of a supported architecture"
+    )
+    return PlanError(
+        f"the built-in workers do not support {situation.architecture}; they support "
+        f"{', '.join(supported)}",
+        hint=hint,
+    )
+
+
+def _engines_for(situation: Situation) -> list[str]:
+    """List the engines that have a row for this checkpoint's architecture."""
+    support = situation.support
+    return [
+        kind
+        for kind in ("sglang", "vllm")
+        if support.find(kind, support.newest[kind], situation.checkpoint.architectures)
+    ]
+
+
+def _image_rules(situation: Situation) -> ImageRules:
+    image = situation.settings.image
+    return ImageRules(
+        policy=image.policy,
+        background=parse_colour(image.background),
+        dtype=image.dtype,
+        max_pixels=image.max_pixels,
+        max_bytes=situation.settings.media.max_bytes,
+        formats=image.formats,
+    )
+
+
+def _tokenizer(situation: Situation) -> TokenizerSpec | None:
+    checkpoint = situation.checkpoint
+    if situation.settings.tokenizer.skip_init:
+        return None
+    if checkpoint.tokenizer_kind is None:
+        raise PlanError(
+            f"{checkpoint.tokenizer_directory} holds no tokenizer (tokenizer.json or "
+            "tiktoken.model)",
+            hint="set model.tokenizer_path, or tokenizer.skip_init: true to serve images only",
+        )
+    return TokenizerSpec(
+        checkpoint.tokenizer_directory, checkpoint.tokenizer_kind, checkpoint.placeholder_id
+    )
+
+
+def _known(device: PlannedDevice) -> Device:
+    assert device != "unknown", "the built-in workers are in the support table"
+    return device

@@ -1,0 +1,81 @@
+"""What /metrics shows; the pool is asked at scrape time."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kimi_serve.preprocess.pool import Pool
+from kimi_serve.schemas.messages import ImageResult
+
+from .admission import Admission
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_STATES = ("starting", "ready", "busy", "stopping", "stopped", "failed")
+
+
+class Metrics:
+    """One registry a server; workers report their times with each answer."""
+
+    def __init__(self, pool: Pool, admission: Admission) -> None:
+        self._registry = CollectorRegistry()
+        self.requests = Counter(
+            "kimi_serve_requests", "Requests answered.", ["route", "status"],
+            registry=self._registry,
+        )
+        self.request_seconds = Histogram(
+            "kimi_serve_request_seconds", "Time from the request's head to its answer's end.",
+            ["route"], buckets=_SECONDS, registry=self._registry,
+        )
+        self._stage_seconds = Histogram(
+            "kimi_serve_image_stage_seconds", "Time of one image in one stage, in its worker.",
+            ["stage"], buckets=_SECONDS, registry=self._registry,
+        )
+        self._image_tokens = Counter(
+            "kimi_serve_image_tokens", "Tokens of all images.", registry=self._registry
+        )
+        self._registry.register(_PoolCollector(pool, admission))
+
+    def count_image(self, result: ImageResult) -> None:
+        """Record one processed image."""
+        self._stage_seconds.labels("decode").observe(result.decode_ms / 1000)
+        self._stage_seconds.labels("preprocess").observe(result.preprocess_ms / 1000)
+        self._image_tokens.inc(result.num_tokens)
+
+    def text(self) -> bytes:
+        """Give everything in Prometheus's text format."""
+        return generate_latest(self._registry)
+
+
+class _PoolCollector(Collector):
+    def __init__(self, pool: Pool, admission: Admission) -> None:
+        self._pool = pool
+        self._admission = admission
+
+    def collect(self) -> Iterator[Metric]:
+        states = Tally(snapshot.state for snapshot in self._pool.snapshots())
+        workers = GaugeMetricFamily("kimi_serve_workers", "Workers by state.", labels=["state"])
+        for state in _STATES:
+            workers.add_metric([state], states[state])
+        yield workers
+        yield GaugeMetricFamily(
+            "kimi_serve_queued_jobs", "Jobs that no worker has yet.", self._pool.num_queued
+        )
+        yield GaugeMetricFamily(
+            "kimi_serve_queued_bytes", "Bytes of unanswered requests.",
+            self._admission.queued_bytes,
+        )
+        counts = self._pool.counts
+        for name, help, value in (
+            ("images", "Images processed.", counts.images),
+            ("texts", "Texts and chats tokenised.", counts.texts),
+            ("jobs_retried", "Jobs sent to another worker.", counts.retried),
+            ("jobs_overdue", "Jobs whose worker was killed at the deadline.", counts.overdue),
+            ("worker_deaths", "Workers that ended unasked.", counts.died),
+            ("worker_replacements", "Workers started in place of another.", counts.replaced),
+        ):
+            yield CounterMetricFamily(f"kimi_serve_{name}", help, value)

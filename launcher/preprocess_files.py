@@ -1,0 +1,111 @@
+"""`kimi-serve preprocess`: image files through the worker's own processor, in this process."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from PIL import Image, ImageDraw
+
+from kimi_serve.preprocess.decode import decode_image
+from kimi_serve.preprocess.image_processor import ImageProcessor, ProcessedImage
+from kimi_serve.preprocess.kimi import plan_resize, resize_pixels
+from kimi_serve.preprocess.tensor_file import Tensor, safetensors_chunks
+from kimi_serve.schemas.errors import ConfigError, MediaError
+from kimi_serve.schemas.worker import WorkerSpec
+
+_GRID_COLOUR = (255, 0, 102)
+
+
+def preprocess_files(
+    spec: WorkerSpec, files: Sequence[Path], *, out: Path | None, picture: Path | None
+) -> Iterator[str]:
+    """Process `files` in order and give a line for each; then write what was asked for.
+
+    Raises ConfigError naming the file that cannot be read or is no acceptable image.
+    """
+    if picture is not None and len(files) != 1:
+        raise ConfigError("--picture draws one image", hint="name one file")
+    processor = ImageProcessor(spec.resize, spec.rules)
+    done: list[ProcessedImage] = []
+    pixels: list[memoryview] = []
+    for file in files:
+        data = _read(file)
+        try:
+            image, values = processor.process_array(data)
+        except MediaError as error:
+            raise ConfigError(f"{file}: {error.message}", hint=error.hint) from None
+        done.append(image)
+        if out is not None:
+            pixels.append(memoryview(values).cast("B"))
+        yield _line(file, image)
+    if out is not None:
+        _write_tensors(spec, files, done, pixels, out)
+        yield f"wrote {out}"
+    if picture is not None:
+        _draw(spec, _read(files[0]), picture)
+        yield f"wrote {picture}"
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from None
+
+
+def _line(file: Path, image: ProcessedImage) -> str:
+    upright = ", turned upright" if image.orientation_applied else ""
+    _, height, width = image.grid_thw
+    return (
+        f"{file}: {image.format} {image.width}x{image.height}{upright} -> "
+        f"{image.resized[0]}x{image.resized[1]}, {width}x{height} patches, "
+        f"{image.num_tokens} tokens; decode {image.decode_ms:.1f} ms, "
+        f"preprocess {image.preprocess_ms:.1f} ms"
+    )
+
+
+def _write_tensors(
+    spec: WorkerSpec,
+    files: Sequence[Path],
+    done: Sequence[ProcessedImage],
+    pixels: Sequence[memoryview],
+    out: Path,
+) -> None:
+    grids = array("q", [side for image in done for side in image.grid_thw])
+    patches = sum(image.shape[0] for image in done)
+    shape = [patches, *done[0].shape[1:]]
+    tensors = [
+        Tensor("pixel_values", spec.rules.dtype, shape, pixels),
+        Tensor("grid_thws", "int64", [len(done), 3], [grids.tobytes()]),
+    ]
+    images = [
+        {"file": str(file), "num_tokens": image.num_tokens, "sha256": image.sha256}
+        for file, image in zip(files, done, strict=True)
+    ]
+    try:
+        with out.open("wb") as stream:
+            stream.writelines(safetensors_chunks(tensors, {"images": json.dumps(images)}))
+    except OSError as error:
+        raise ConfigError(f"{out}: {error.strerror}") from None
+
+
+def _draw(spec: WorkerSpec, data: bytes, picture: Path) -> None:
+    """Draw the padded canvas that is cut into patches, one square a token."""
+    decoded = decode_image(data, spec.rules)
+    height, width = decoded.pixels.shape[:2]
+    plan = plan_resize(width, height, spec.resize)
+    canvas = Image.new("RGB", (plan.padded_width, plan.padded_height))
+    canvas.paste(Image.fromarray(resize_pixels(decoded.pixels, plan)))
+    draw = ImageDraw.Draw(canvas)
+    side = spec.resize.patch_size * spec.resize.merge_kernel_size
+    for x in range(side, canvas.width, side):
+        draw.line([(x, 0), (x, canvas.height)], fill=_GRID_COLOUR)
+    for y in range(side, canvas.height, side):
+        draw.line([(0, y), (canvas.width, y)], fill=_GRID_COLOUR)
+    try:
+        canvas.save(picture, format="PNG")
+    except OSError as error:
+        raise ConfigError(f"{picture}: {error.strerror or error}") from None

@@ -1,0 +1,194 @@
+"""A plan as text, as JSON and as the first lines of the log. Pure; no secret is in any of them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, cast
+
+from kimi_serve.schemas.findings import Finding
+from kimi_serve.schemas.plan import LaunchPlan, SettingValue
+from kimi_serve.schemas.provenance import DEFAULT, Origin, Resolved
+from kimi_serve.schemas.worker import WorkerSpec
+
+from .explain import explain_text
+from .redact import redacted
+from .words import columns, show
+
+__all__ = ["explain_text", "log_lines", "plan_json", "plan_text"]
+
+FORMAT_VERSION = 1
+
+
+def plan_text(plan: LaunchPlan, *, changed_only: bool = False) -> str:
+    """Give the plan for a reader; `changed_only` leaves out settings that nobody set."""
+    blocks = {
+        "settings": _setting_lines(plan, changed_only),
+        "launch": _decision_lines(plan, ("model", "engine", "worker_num")),
+        "devices": _decision_lines(plan, ("decode_device", "preprocess_device")),
+        "checkpoint": _checkpoint_lines(plan),
+        "hardware": _hardware_lines(plan),
+        "workers": _worker_lines(plan.workers),
+        "findings": list(_finding_lines(plan.findings)),
+    }
+    return "\n\n".join("\n".join([title, *lines]) for title, lines in blocks.items() if lines)
+
+
+def plan_json(plan: LaunchPlan, *, changed_only: bool = False) -> dict[str, Any]:
+    """Give the plan as JSON-ready data; `format_version` changes when a reader would break."""
+    document = {
+        "format_version": FORMAT_VERSION,
+        "settings": [_setting_json(value) for value in _shown(plan, changed_only)],
+        "decisions": {name: asdict(decision) for name, decision in _decisions(plan).items()},
+        "engine_version": plan.engine_version,
+        "checkpoint": asdict(plan.checkpoint),
+        "hardware": asdict(plan.hardware),
+        "workers": [asdict(spec) | {"env": dict(spec.env)} for spec in plan.workers],
+        "findings": [_finding_json(finding) for finding in plan.findings],
+    }
+    plain: dict[str, Any] = _plain(document)
+    return plain
+
+
+def log_lines(plan: LaunchPlan) -> list[str]:
+    """Give what is logged before anything is started: decisions with reasons, then findings."""
+    lines = [
+        f"{name.replace('_', ' ')}: {show(decision.value)} ({decision.source}): {decision.reason}"
+        for name, decision in _decisions(plan).items()
+    ]
+    lines += [
+        f"{value.path} = {show(value.value)} ({value.origin})" for value in _shown(plan, True)
+    ]
+    return lines + [line.strip() for line in _finding_lines(plan.findings)]
+
+
+def _decisions(plan: LaunchPlan) -> dict[str, Resolved[Any]]:
+    return {
+        "model": plan.model,
+        "engine": plan.engine,
+        "worker_num": plan.worker_num,
+        "decode_device": plan.decode_device,
+        "preprocess_device": plan.preprocess_device,
+    }
+
+
+def _shown(plan: LaunchPlan, changed_only: bool) -> tuple[SettingValue, ...]:
+    return tuple(
+        value
+        for value in redacted(plan.values)
+        if not changed_only or value.origin != DEFAULT or value.overrode
+    )
+
+
+def _setting_lines(plan: LaunchPlan, changed_only: bool) -> list[str]:
+    rows = [
+        (value.path, show(value.value), f"{value.origin}{_over(value)}")
+        for value in _shown(plan, changed_only)
+    ]
+    return columns(rows) or ["  every setting has its default"]
+
+
+def _over(value: SettingValue) -> str:
+    """Say what was overridden; the built-in default is no news."""
+    old = [f"{show(old)} ({origin})" for origin, old in value.overrode if origin != DEFAULT]
+    return f", over {', over '.join(old)}" if old else ""
+
+
+def _decision_lines(plan: LaunchPlan, names: Sequence[str]) -> list[str]:
+    decisions = _decisions(plan)
+    return columns(
+        [
+            (
+                name,
+                show(decisions[name].value),
+                f"{decisions[name].source}: {decisions[name].reason}",
+            )
+            for name in names
+        ]
+    )
+
+
+def _checkpoint_lines(plan: LaunchPlan) -> list[str]:
+    facts = plan.checkpoint
+    rows = [
+        ("directory", f"{facts.directory} ({facts.origin})"),
+        ("architectures", ", ".join(facts.architectures) or "none named"),
+        ("model_type", facts.model_type or "none named"),
+        ("tokenizer", f"{facts.tokenizer_kind or 'none'} in {facts.tokenizer_directory}"),
+        ("placeholder_id", show(facts.placeholder_id)),
+    ]
+    resize = facts.resize
+    if resize is not None:
+        limits = (
+            f"{resize.in_patch_limit} patches of {resize.patch_size} px, "
+            f"{resize.patch_limit_on_one_side} a side, merge {resize.merge_kernel_size}"
+        )
+        rows.append(("image limits", f"{limits} ({facts.resize_source})"))
+    return columns(rows)
+
+
+def _hardware_lines(plan: LaunchPlan) -> list[str]:
+    hardware = plan.hardware
+    rows = [
+        ("cpus", f"{hardware.cpus:g}"),
+        ("memory", f"{hardware.memory_mib} MiB"),
+        ("gpus", f"{len(hardware.gpus)} ({hardware.gpu_source})"),
+    ]
+    for gpu in hardware.gpus:
+        memory = "memory unknown" if gpu.total_mib is None else f"{gpu.total_mib} MiB"
+        rows.append((f"gpu {gpu.index}", ", ".join(filter(None, (gpu.name, gpu.uuid, memory)))))
+    return columns(rows)
+
+
+def _worker_lines(workers: Sequence[WorkerSpec]) -> list[str]:
+    if not workers:
+        return []
+    spec = workers[0]
+    arena = spec.slots * spec.slot_bytes
+    rows = [
+        ("count", str(len(workers))),
+        ("devices", f"decode {spec.decode_device}, preprocess {spec.preprocess_device}"),
+        ("tokenizer", "none" if spec.tokenizer is None else spec.tokenizer.kind),
+        ("arena", f"{spec.slots} slots x {spec.slot_bytes} bytes = {arena} bytes a worker at most"),
+    ]
+    rows += [("env", f"{name}={shlex.quote(text)}") for name, text in spec.env]
+    return columns(rows)
+
+
+def _finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
+    for finding in findings:
+        yield f"  {finding}"
+        if finding.help:
+            yield f"    help: {finding.help}"
+
+
+def _setting_json(value: SettingValue) -> dict[str, Any]:
+    return {
+        "path": value.path,
+        "value": value.value,
+        "origin": _origin_json(value.origin),
+        "overrode": [
+            {"value": old, "origin": _origin_json(origin)} for origin, old in value.overrode
+        ],
+    }
+
+
+def _finding_json(finding: Finding) -> dict[str, Any]:
+    return asdict(finding) | {
+        "origin": _origin_json(finding.origin),
+        "related": [_origin_json(origin) for origin in finding.related],
+    }
+
+
+def _origin_json(origin: Origin) -> dict[str, Any]:
+    return asdict(origin) | {"text": str(origin)}
+
+
+def _plain(value: Any) -> Any:
+    """Turn tuples into lists, all the way down."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in cast("Sequence[Any]", value)]
+    return value

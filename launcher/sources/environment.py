@@ -1,0 +1,127 @@
+"""Reads `KIMI_SERVE_*` variables, and upstream's own switch as a layer below them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from kimi_serve.schemas.fields import ENV_PREFIX, setting_fields
+from kimi_serve.schemas.provenance import Origin
+
+from .characters import find_odd, printable, shown
+from .layers import Layer, Leaf, Notes
+from .paths import Surroundings, working_folder
+from .scalars import read_text
+from .suggest import suggest_variable
+
+RESERVED: Final = frozenset({"KIMI_SERVE_LINT_FORMAT"})
+"""Variables with our prefix that are no settings: other commands read them."""
+
+ENGINE_SWITCH: Final = "SGLANG_FORCE_CPU_IMAGE_PREPROCESSING"
+ENGINE_SWITCH_TWIN: Final = "SGL_FORCE_CPU_IMAGE_PREPROCESSING"
+_SWITCH_PATH: Final = "image.force_cpu_preprocessing"
+# The whole vocabulary of SGLang's EnvBool; it lowers the case and strips nothing.
+_ENGINE_WORDS: Final = {
+    **dict.fromkeys(("true", "1", "yes", "y"), True),
+    **dict.fromkeys(("false", "0", "no", "n"), False),
+}
+
+# What Kubernetes injects for a Service: suffix of the name, form of the value.
+_SERVICE_LINKS: Final = (
+    (re.compile(r"_SERVICE_HOST"), re.compile(r".*")),
+    (re.compile(r"_SERVICE_PORT(_[A-Z0-9_]+)?"), re.compile(r"[0-9]+")),
+    (re.compile(r"_PORT"), re.compile(r"(tcp|udp|sctp)://.*")),
+    (re.compile(r"_PORT_[0-9]+_(TCP|UDP|SCTP)"), re.compile(r"(tcp|udp|sctp)://.*")),
+    (re.compile(r"_PORT_[0-9]+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR)"), re.compile(r".*")),
+)
+
+
+def read_environment(env: Mapping[str, str]) -> Layer:
+    """Read every variable with our prefix; one that nobody reads is an error."""
+    place = Surroundings(working_folder(), env)
+    by_name = {field.env_name: field for field in setting_fields().values()}
+    leaves: list[Leaf] = []
+    notes = Notes.on(Origin("env", ENV_PREFIX))
+    for name in sorted(name for name in env if name.upper().startswith(ENV_PREFIX)):
+        origin = Origin("env", printable(name))
+        notes.turn_to(origin)
+        field = by_name.get(name)
+        if field:
+            leaf = read_text(field, env[name], origin, place, notes)
+            leaves += [leaf] if leaf else []
+        elif name not in RESERVED and not is_service_link(name, env):
+            _note_unknown(name, notes)
+    return Layer("environment", tuple(leaves), tuple(notes.findings))
+
+
+def _note_unknown(name: str, notes: Notes) -> None:
+    odd = find_odd(name)
+    if odd:
+        notes.add("KS006", f"the name {shown(name)} holds {odd}", help="type it again by hand")
+        return
+    suggestion = suggest_variable(name)
+    message = f"nothing reads the variable {printable(name)}"
+    notes.add(
+        "KS102",
+        f"{message}; did you mean {suggestion}?" if suggestion else message,
+        help="a setting is KIMI_SERVE_ + section + two underscores + name, in capitals",
+    )
+
+
+def is_service_link(name: str, env: Mapping[str, str]) -> bool:
+    """Say whether Kubernetes set `name` for a Service.
+
+    The suffix alone would also hide KIMI_SERVE_SERVER_PORT, a misspelt setting; a real link comes
+    with its Service's `<BASE>_SERVICE_HOST`.
+    """
+    for suffix, form in _SERVICE_LINKS:
+        for match in suffix.finditer(name):
+            base = name[: match.start()]
+            is_link = match.end() == len(name) and f"{base}_SERVICE_HOST" in env
+            if is_link and form.fullmatch(env[name]):
+                return True
+    return False
+
+
+def read_engine_environment(env: Mapping[str, str]) -> Layer:
+    """Read SGLang's own switch, the twin on top: the engine lets it overwrite the switch."""
+    leaves: list[Leaf] = []
+    notes = Notes.on(Origin("engine-env", ENGINE_SWITCH))
+    for name in (ENGINE_SWITCH, ENGINE_SWITCH_TWIN):
+        value = env.get(name, "")
+        if not value:
+            continue
+        origin = Origin("engine-env", name)
+        notes.turn_to(origin)
+        word = _ENGINE_WORDS.get(value.lower())
+        if word is None:
+            _note_misread(name, value, notes)
+        else:
+            leaves.append(Leaf(_SWITCH_PATH, value, word, origin))
+            _note_taken(name, word, notes)
+    return Layer("engine environment", tuple(leaves), tuple(notes.findings))
+
+
+def _note_misread(name: str, value: str, notes: Notes) -> None:
+    odd = find_odd(value)
+    held = f", which holds {odd}," if odd else ""
+    notes.add(
+        "KS107",
+        f"{name}={shown(value)}{held} is no boolean to the engine: it would warn and use its "
+        "default False, which is GPU preprocessing",
+        path=_SWITCH_PATH,
+        help=f"set it to 1 or 0, or use {setting_fields()[_SWITCH_PATH].env_name}",
+    )
+
+
+def _note_taken(name: str, value: bool, notes: Notes) -> None:
+    is_twin = name == ENGINE_SWITCH_TWIN
+    more = f"; in the engine it overwrites {ENGINE_SWITCH}" if is_twin else ""
+    notes.add(
+        "KS109",
+        f"{name} is taken as `{_SWITCH_PATH}`: {'true' if value else 'false'}{more}",
+        severity="warning" if is_twin else "info",
+        path=_SWITCH_PATH,
+        help=f"{setting_fields()[_SWITCH_PATH].env_name} is the name of the setting here",
+    )

@@ -1,0 +1,243 @@
+"""Reads profiles: YAML files of sections and settings, each on top of the files it extends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from kimi_serve.schemas.fields import sections, setting_fields
+from kimi_serve.schemas.provenance import Origin
+
+from .characters import find_odd, printable, shown
+from .layers import Layer, Leaf, Notes, RefusedError, Span
+from .paths import Surroundings, absolute, working_folder
+from .suggest import suggest_key
+from .yaml_leaves import note_repeat, read_node, repeated_keys
+from .yaml_nodes import Broken, Items, Node, Scalar, Table, scalar_kind
+from .yaml_tree import MAX_BYTES, parse_yaml
+
+EXTENDS: Final = "extends"
+_MAX_CHAIN: Final = 32
+
+
+def read_profile(path: str | Path, env: Mapping[str, str] | None) -> tuple[Layer, ...]:
+    """Read one profile: a layer for each file, lowest first, the file itself last.
+
+    `env` gives the variables that the profile refers to; with None they are not looked up.
+    """
+    return read_profiles([path], env)
+
+
+def read_profiles(paths: Iterable[str | Path], env: Mapping[str, str] | None) -> tuple[Layer, ...]:
+    """Read several profiles, the later on top; a parent that several extend is read once."""
+    reader = _Reader(env)
+    for path in paths:
+        reader.read(os.fspath(path))
+    return tuple(reader.layers)
+
+
+def read_profile_text(
+    data: bytes | str, name: str, folder: str, env: Mapping[str, str] | None
+) -> tuple[Layer, ...]:
+    """Read a profile that is not a file; `folder` is where its relative paths start."""
+    reader = _Reader(env)
+    reader.read_text(data, name, os.path.abspath(folder), ())
+    return tuple(reader.layers)
+
+
+class _Reader:
+    """Reads files and their parents; `layers` holds each file after its parents."""
+
+    def __init__(self, env: Mapping[str, str] | None) -> None:
+        self.layers: list[Layer] = []
+        self._env = env
+        self._read: set[str] = set()
+
+    def read(self, name: str) -> None:
+        """Read a file that was named by the user."""
+        try:
+            data = _load(name)
+        except (OSError, ValueError) as error:
+            origin = Origin("profile", printable(name))
+            notes = Notes.on(origin)
+            notes.add("KS403", f"the profile cannot be read: {_reason(error)}")
+            self.layers.append(Layer(printable(name), findings=tuple(notes.findings)))
+            return
+        folder = os.path.dirname(os.path.join(working_folder(), name))
+        self.read_text(data, name, folder, (os.path.realpath(name),))
+
+    def read_text(self, data: bytes | str, name: str, folder: str, chain: tuple[str, ...]) -> None:
+        """Add the layers of one text; `chain` are the files that led here, this one last."""
+        self._read.update(chain[-1:])
+        shown_name = printable(name)
+        notes = Notes(lambda span: _origin(shown_name, span))
+        root = parse_yaml(data, notes)
+        leaves: tuple[Leaf, ...] = ()
+        if isinstance(root, Table):
+            parents = [value for key, value in root.entries if key.text == EXTENDS]
+            for parent in _parents(parents, notes):
+                self._extend(parent, name, folder, chain, notes)
+            leaves = read_sections(root, Surroundings(folder, self._env), notes)
+        elif root is not None and not _is_nothing(root):
+            kind = "a list" if isinstance(root, Items) else "a single value"
+            span = Span(root.span.line, root.span.column, root.span.end_column)
+            notes.add(
+                "KS002",
+                f"a profile is a mapping of sections, and this is {kind}",
+                span,
+                help="start with a section: `model:`",
+            )
+        findings = sorted(
+            notes.findings, key=lambda found: (found.origin.line or 0, found.origin.column or 0)
+        )
+        self.layers.append(Layer(shown_name, leaves, tuple(findings)))
+
+    def _extend(
+        self, parent: Scalar, name: str, folder: str, chain: tuple[str, ...], notes: Notes
+    ) -> None:
+        try:
+            target = absolute(parent.text, Surroundings(folder, self._env))
+            real = os.path.realpath(target)
+            if real in chain:
+                raise RefusedError(
+                    "KS004", f"{shown(parent.text)} extends itself, through others or directly"
+                )
+            if real in self._read:
+                return
+            if len(chain) >= _MAX_CHAIN:
+                raise RefusedError("KS004", f"more than {_MAX_CHAIN} files extend each other")
+            data = _load(target)
+        except RefusedError as error:
+            notes.add("KS004", error.message, parent.span, path=EXTENDS, help=error.help)
+        except (OSError, ValueError) as error:
+            notes.add(
+                "KS004",
+                f"{shown(parent.text)} cannot be read: {_reason(error)}",
+                parent.span,
+                path=EXTENDS,
+                help="paths are relative to this file",
+            )
+        else:
+            shown_as = os.path.normpath(os.path.join(os.path.dirname(name), parent.text))
+            is_home = parent.text.startswith("~")
+            self.read_text(
+                data, target if is_home else shown_as, os.path.dirname(target), (*chain, real)
+            )
+
+
+def read_sections(root: Table, place: Surroundings, notes: Notes) -> tuple[Leaf, ...]:
+    """Read all sections; of a key that is written twice both are checked and the later counts."""
+    for first, again in repeated_keys(root):
+        note_repeat(notes, first, again, again.text if again.text in sections() else "")
+    leaves: dict[str, Leaf] = {}
+    for key, node in root.entries:
+        if key.text == EXTENDS or isinstance(node, Broken):
+            continue
+        if key.text not in sections():
+            _note_unknown(key, None, notes)
+        elif isinstance(node, Table):
+            leaves |= {leaf.path: leaf for leaf in _read_section(key.text, node, place, notes)}
+        elif isinstance(node, Scalar) and scalar_kind(node) == "null":
+            notes.add(
+                "KS106",
+                f"the section `{key.text}` is empty",
+                key.span,
+                path=key.text,
+                help="remove it, or give it a setting",
+            )
+        else:
+            what = "a list" if isinstance(node, Items) else "one value"
+            notes.add(
+                "KS104",
+                f"`{key.text}` is a section of settings, not {what}",
+                node.span,
+                path=key.text,
+                help=_keys_of(key.text),
+            )
+    return tuple(leaves.values())
+
+
+def _read_section(section: str, table: Table, place: Surroundings, notes: Notes) -> Sequence[Leaf]:
+    for first, again in repeated_keys(table):
+        note_repeat(notes, first, again, f"{section}.{again.text}")
+    leaves: list[Leaf] = []
+    for key, node in table.entries:
+        field = setting_fields().get(f"{section}.{key.text}")
+        if field is None:
+            _note_unknown(key, section, notes)
+            continue
+        leaf = read_node(field, key.span, node, place, notes)
+        if leaf:
+            leaves.append(leaf)
+    return leaves
+
+
+def _note_unknown(key: Scalar, section: str | None, notes: Notes) -> None:
+    path = printable(f"{section}.{key.text}" if section else key.text)[:80]
+    odd = find_odd(key.text)
+    if odd:
+        notes.add(
+            "KS006",
+            f"the key {shown(key.text)} holds {odd}",
+            key.span,
+            path=path,
+            help="type it again by hand",
+        )
+        return
+    suggestion = suggest_key(section, key.text)
+    where = f" in `{section}`" if section else ""
+    message = f"unknown key `{printable(key.text)[:80]}`{where}"
+    notes.add(
+        "KS101",
+        f"{message}; {suggestion}" if suggestion else message,
+        key.span,
+        path=path,
+        help=_keys_of(section),
+    )
+
+
+def _keys_of(section: str | None) -> str:
+    if section is None:
+        return f"the sections are {', '.join(sections())}"
+    return f"the keys of `{section}` are {', '.join(sections()[section].model_fields)}"
+
+
+def _parents(values: Iterable[Node], notes: Notes) -> list[Scalar]:
+    """Give the files that `extends` names, lowest first."""
+    found: list[Scalar] = []
+    for value in values:
+        for item in value.items if isinstance(value, Items) else (value,):
+            if isinstance(item, Scalar) and scalar_kind(item) == "str" and item.text:
+                found.append(item)
+            elif not isinstance(item, Broken):
+                notes.add(
+                    "KS004",
+                    "`extends` takes the name of a file, or a list of names",
+                    item.span,
+                    path=EXTENDS,
+                )
+    return found
+
+
+def _load(name: str) -> bytes:
+    with open(name, "rb") as file:
+        return file.read(MAX_BYTES + 1)
+
+
+def _reason(error: OSError | ValueError) -> str:
+    strerror = error.strerror if isinstance(error, OSError) else None
+    return strerror or "that is no file name"
+
+
+def _is_nothing(root: Node) -> bool:
+    return isinstance(root, Broken) or (
+        isinstance(root, Scalar) and root.is_plain and not root.text
+    )
+
+
+def _origin(name: str, span: Span | None) -> Origin:
+    if span is None:
+        return Origin("profile", name)
+    return Origin("profile", name, span.line, span.column, span.end_column)

@@ -1,0 +1,117 @@
+"""Which setting somebody meant by a key, a variable or a flag that does not exist."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from functools import cache
+
+from kimi_serve.schemas.fields import ENV_PREFIX, SettingField, sections, setting_fields
+
+# Upstream's own switch, spelt as a key of a profile or with our prefix.
+_UPSTREAM = {"sglang_force_cpu_image_preprocessing": "image.force_cpu_preprocessing"}
+_MAX_LENGTH = 80
+
+
+def nearest(word: str, candidates: Iterable[str]) -> str | None:
+    """Give the candidate that `word` was most likely meant to be."""
+    if len(word) > _MAX_LENGTH:
+        return None
+    found = difflib.get_close_matches(word.casefold(), candidates, n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def suggest_key(section: str | None, key: str) -> str | None:
+    """Give a clause for an unknown `key` of `section` (None: at the root of a profile)."""
+    own = sections()[section].model_fields if section else sections()
+    head, colon, _ = key.partition(":")
+    if colon and head in own:
+        return f"a space is missing after `{head}:`"
+    word = _normalise(key)
+    if word in own:
+        return f"did you mean `{word}`?"
+    field = _by_alias().get(word)
+    if field and field.name != word:
+        return f"write `{field.name}` under `{field.section}`"
+    homes = _by_name().get(word, ())
+    if homes:
+        return f"`{word}` belongs under {_alternatives(home.section for home in homes)}"
+    return _close_key(own, word)
+
+
+def _close_key(own: Iterable[str], word: str) -> str | None:
+    match = nearest(word, own)
+    if match:
+        return f"did you mean `{match}`?"
+    match = nearest(word, _by_name())
+    if match:
+        homes = _alternatives(home.section for home in _by_name()[match])
+        return f"did you mean `{match}` under {homes}?"
+    return None
+
+
+def suggest_variable(name: str) -> str | None:
+    """Give the variable that `name`, which has our prefix in any case, was meant to be."""
+    word = _normalise(name)
+    tail = word.removeprefix(ENV_PREFIX.lower())
+    field = _by_alias().get(tail)
+    if field:
+        return field.env_name
+    homes = _by_name().get(tail, ())
+    if len(homes) == 1:
+        return homes[0].env_name
+    by_tail = {f"{field.section}__{field.name}": field for field in setting_fields().values()}
+    match = nearest(tail, by_tail)
+    return by_tail[match].env_name if match else None
+
+
+def suggest_path(path: str) -> str | None:
+    """Give the dotted path that an unknown `path` was meant to be."""
+    field = _by_alias().get(_normalise(path))
+    if field:
+        return field.path
+    homes = _by_name().get(_normalise(path.rpartition(".")[2]), ())
+    return homes[0].path if len(homes) == 1 else nearest(path, setting_fields())
+
+
+def flag_of(text: str) -> str | None:
+    """Give the flag that `text` spells, whatever its leading characters are."""
+    word = text.casefold().replace("_", "-")
+    for field in setting_fields().values():
+        bare = field.flag.removeprefix("--")
+        if word == bare:
+            return field.flag
+        if field.kind == "bool" and word == f"no-{bare}":
+            return f"--no-{bare}"
+    return None
+
+
+def _normalise(word: str) -> str:
+    return word.strip().lstrip("-").casefold().replace("-", "_").replace(".", "__")
+
+
+def _alternatives(words: Iterable[str]) -> str:
+    return " or ".join(f"`{word}`" for word in words)
+
+
+@cache
+def _by_name() -> dict[str, tuple[SettingField, ...]]:
+    homes: dict[str, tuple[SettingField, ...]] = {}
+    for field in setting_fields().values():
+        homes[field.name] = (*homes.get(field.name, ()), field)
+    return homes
+
+
+@cache
+def _by_alias() -> dict[str, SettingField]:
+    """The settings by every way to spell them outside their own place, and by upstream's name."""
+    aliases = {word: setting_fields()[path] for word, path in _UPSTREAM.items()}
+    for field in setting_fields().values():
+        flag = field.flag.removeprefix("--").replace("-", "_")
+        spellings = [f"{field.section}__{field.name}", f"{field.section}_{field.name}", flag]
+        if field.kind == "bool":
+            spellings.append(f"no_{flag}")
+        spellings += [f"{ENV_PREFIX.lower()}{spelling}" for spelling in spellings]
+        for spelling in spellings:
+            aliases.setdefault(spelling, field)
+    return aliases

@@ -1,0 +1,293 @@
+"""The one place where a node of a profile becomes a typed value; strict.
+
+A number in quotes is text, a bare `on` is no text, and each refusal says what to write instead.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from kimi_serve.schemas.fields import SettingField
+
+from .characters import find_odd_in_prose, shown
+from .checks import allowed, check_value, must_be
+from .layers import UNSET, Leaf, Notes, RefusedError, Span, Unset
+from .paths import Surroundings, place_value
+from .references import expand, secret_from_file, secret_from_variable
+from .scalars import REDACTED, refuse_odd
+from .suggest import nearest
+from .yaml_nodes import (
+    Broken,
+    Items,
+    Node,
+    Scalar,
+    Table,
+    bool_value,
+    float_value,
+    int_value,
+    is_old_number,
+    old_bool,
+    scalar_kind,
+)
+
+
+def read_node(
+    field: SettingField, key: Span, node: Node, place: Surroundings, notes: Notes
+) -> Leaf | None:
+    """Give the leaf that `node` sets; None when it cannot be taken, which is noted then.
+
+    `key` is where an empty value is pointed at.
+    """
+    span = key if _is_empty(node) else node.span
+    if isinstance(node, Broken):
+        return None
+    try:
+        value = _Reader(field, place, notes).value(node)
+        if isinstance(value, Unset):
+            return None
+        value = check_value(field, place_value(field, value, place), _shown_node(node))
+    except RefusedError as error:
+        notes.add(error.rule, error.message, span, path=field.path, help=error.help)
+        return None
+    return Leaf(field.path, REDACTED if field.is_secret else _raw(node), value, notes.place(span))
+
+
+def repeated_keys(table: Table) -> Iterator[tuple[Scalar, Scalar]]:
+    """Give each key that is there again, after the first of its name."""
+    seen: dict[str, Scalar] = {}
+    for key, _ in table.entries:
+        if key.text in seen:
+            yield seen[key.text], key
+        seen.setdefault(key.text, key)
+
+
+class _Reader:
+    """Reads the value of one setting; `UNSET` when it was refused with notes of its own."""
+
+    def __init__(self, field: SettingField, place: Surroundings, notes: Notes) -> None:
+        self._field = field
+        self._place = place
+        self._notes = notes
+
+    def value(self, node: Node) -> Any:
+        field = self._field
+        if isinstance(node, Scalar) and scalar_kind(node) == "null":
+            if field.is_nullable:
+                return None
+            help = f"write {allowed(field)}, or remove the key"
+            raise RefusedError("KS104", f"`{field.path}` has no value", help)
+        if field.is_secret:
+            return self._secret(node)
+        if field.kind == "list":
+            return self._list(node)
+        if field.kind == "mapping":
+            return self._mapping(node)
+        if not isinstance(node, Scalar):
+            raise RefusedError("KS104", must_be(field, _shown_node(node)))
+        if field.kind == "bool":
+            return self._bool(node)
+        if field.kind in ("int", "float"):
+            return self._number(node)
+        return self._text(node)
+
+    def _bool(self, node: Scalar) -> bool:
+        if scalar_kind(node) == "bool":
+            return bool_value(node.text)
+        word = old_bool(node)
+        if word is not None:
+            self._notes.add(
+                "KS005",
+                f"`{self._field.path}`: {node.text} is text in YAML 1.2; taken as {_yaml(word)}",
+                node.span,
+                severity="warning",
+                path=self._field.path,
+                help=f"write {_yaml(word)}",
+            )
+            return word
+        self._refuse_odd(node)
+        is_quoted = node.text.lower() in ("true", "false") and not node.is_plain
+        help = "remove the quotes" if is_quoted else "write true or false"
+        raise RefusedError("KS104", must_be(self._field, _shown_node(node)), help)
+
+    def _number(self, node: Scalar) -> int | float:
+        kind = scalar_kind(node)
+        if is_old_number(node):
+            raise RefusedError(
+                "KS005",
+                f"`{self._field.path}`: {node.text} means one thing in YAML 1.1, another in 1.2",
+                "write it in plain decimal digits, without leading zeros, colons or underscores",
+            )
+        try:
+            if kind == "int":
+                return int_value(node.text)
+            if kind == "float" and self._field.kind == "float":
+                return float_value(node.text)
+        except ValueError:
+            raise RefusedError("KS104", must_be(self._field, "a number of that length")) from None
+        self._refuse_odd(node)
+        raise RefusedError(
+            "KS104", must_be(self._field, _shown_node(node)), self._number_help(node)
+        )
+
+    def _number_help(self, node: Scalar) -> str | None:
+        as_plain = Scalar(node.text, True, node.span)
+        if not node.is_plain and scalar_kind(as_plain) in ("int", "float"):
+            return f"remove the quotes: {node.text}"
+        if "${" in node.text:
+            return f"${{NAME}} stands in texts only; set {self._field.env_name} instead"
+        return None
+
+    def _text(self, node: Scalar) -> Any:
+        """Read text or a choice, expanding references."""
+        self._refuse_typed(node)
+        text = expand(node.text, self._place.env)
+        if text is None:
+            return UNSET
+        if self._field.choices:
+            return self._choice(text)
+        odd = find_odd_in_prose(text)
+        if odd:
+            raise RefusedError("KS006", f"`{self._field.path}`: {shown(text)} holds {odd}")
+        return text
+
+    def _choice(self, text: str) -> str:
+        if text in self._field.choices:
+            return text
+        refuse_odd(self._field, text)
+        match = nearest(text, self._field.choices)
+        help = f"did you mean {match}?" if match else None
+        raise RefusedError("KS104", must_be(self._field, shown(text)), help)
+
+    def _refuse_typed(self, node: Scalar) -> None:
+        """Raise when an unquoted scalar is, to some reader or all, no text."""
+        kind = scalar_kind(node)
+        is_word = old_bool(node) is not None
+        if kind == "str" and not is_word and not is_old_number(node):
+            return
+        meaning = "a boolean to some readers" if is_word else _MEANINGS[kind]
+        rule = "KS104" if kind in ("bool", "null") else "KS005"
+        bare = node.text or "an empty value"
+        raise RefusedError(
+            rule,
+            f"{must_be(self._field, '')}; {bare} without quotes is {meaning}",
+            _quoted_help(self._field, node),
+        )
+
+    def _list(self, node: Node) -> Any:
+        if not isinstance(node, Items):
+            help = "write it as a list: [...]" if isinstance(node, Scalar) else None
+            raise RefusedError("KS104", must_be(self._field, _shown_node(node)), help)
+        values = [self._one(item) for item in node.items]
+        return UNSET if any(isinstance(value, Unset) for value in values) else tuple(values)
+
+    def _mapping(self, node: Node) -> Any:
+        if not isinstance(node, Table):
+            raise RefusedError("KS104", must_be(self._field, _shown_node(node)))
+        for first, again in repeated_keys(node):
+            note_repeat(self._notes, first, again, self._field.path)
+        values = {
+            key.text: (self._one(key, is_key=True), self._one(value)) for key, value in node.entries
+        }
+        if any(isinstance(half, Unset) for pair in values.values() for half in pair):
+            return UNSET
+        return dict(values.values())
+
+    def _one(self, node: Node, *, is_key: bool = False) -> Any:
+        """Read one text of a collection; a refusal is noted at that text."""
+        if isinstance(node, Broken):
+            return UNSET
+        try:
+            if not isinstance(node, Scalar):
+                message = f"`{self._field.path}` takes texts, not {_shown_node(node)}"
+                raise RefusedError("KS104", message)
+            if is_key:
+                self._refuse_typed(node)
+                return node.text
+            text = self._text(node)
+            if self._field.is_file_path and not isinstance(text, Unset):
+                return place_value(self._field, (text,), self._place)[0]
+            return text
+        except RefusedError as error:
+            self._notes.add(
+                error.rule, error.message, node.span, path=self._field.path, help=error.help
+            )
+            return UNSET
+
+    def _refuse_odd(self, node: Scalar) -> None:
+        refuse_odd(self._field, node.text)
+
+    def _secret(self, node: Node) -> Any:
+        """Read `{env: NAME}` or `{file: PATH}`; nothing of any other form is ever repeated."""
+        if isinstance(node, Table) and len(node.entries) == 1:
+            (key, value) = node.entries[0]
+            if isinstance(value, Broken):
+                return UNSET
+            if isinstance(value, Scalar) and scalar_kind(value) == "str" and value.text:
+                if key.text == "env":
+                    found = secret_from_variable(self._field, value.text, self._place)
+                    return UNSET if found is None else found
+                if key.text == "file":
+                    found = secret_from_file(self._field, value.text, self._place)
+                    return UNSET if found is None else found
+        raise RefusedError(
+            "KS505",
+            f"`{self._field.path}` is a secret and must not stand in a file",
+            f"write {{env: NAME}} or {{file: PATH}}, or set {self._field.env_name}",
+        )
+
+
+_MEANINGS = {
+    "null": "no value",
+    "bool": "a boolean",
+    "int": "a number",
+    "float": "a number",
+    "str": "a number to some readers",
+}
+
+
+def note_repeat(notes: Notes, first: Scalar, again: Scalar, path: str) -> None:
+    """Note that a key is written twice, at the second, with the first as related place."""
+    notes.add(
+        "KS003",
+        f"the key `{shown(again.text)[1:-1]}` is already set in line {first.span.line}",
+        again.span,
+        path=path,
+        help="most readers keep the last and drop the first in silence: keep one",
+        related=(first.span,),
+    )
+
+
+def _quoted_help(field: SettingField, node: Scalar) -> str:
+    if field.choices:
+        return f"write one of them, in quotes: {', '.join(map(json.dumps, field.choices))}"
+    return f"put it in quotes if it is meant: {json.dumps(node.text)}"
+
+
+def _is_empty(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.is_plain and not node.text
+
+
+def _shown_node(node: Node) -> str:
+    if isinstance(node, Scalar):
+        if not node.is_plain:
+            return f"the text {shown(node.text)}"
+        return shown(node.text) if scalar_kind(node) == "str" else shown(node.text)[1:-1]
+    if isinstance(node, Items):
+        return "a list" if node.items else "an empty list"
+    return "a mapping"
+
+
+def _raw(node: Node) -> Any:
+    if isinstance(node, Scalar):
+        return node.text
+    if isinstance(node, Items):
+        return [_raw(item) for item in node.items]
+    if isinstance(node, Table):
+        return {key.text: _raw(value) for key, value in node.entries}
+    return None
+
+
+def _yaml(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,47 @@
+"""The memory that one worker writes pixels into and its parent reads: a sealed memfd of slots.
+
+A memfd and not /dev/shm: containers give /dev/shm 64 MB, and nothing is left behind after
+kill -9. The size is sealed, so that a worker cannot shrink the file under its parent (SIGBUS).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+
+
+class Arena:
+    """`slots` areas of `slot_bytes` each; pages are used only once they are written."""
+
+    def __init__(self, fd: int, slots: int, slot_bytes: int, *, is_writable: bool) -> None:
+        self.slots = slots
+        self.slot_bytes = slot_bytes
+        self._fd = fd
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if is_writable else 0)
+        self._map = mmap.mmap(fd, slots * slot_bytes, mmap.MAP_SHARED, protection)
+
+    @classmethod
+    def create(cls, slots: int, slot_bytes: int) -> Arena:
+        """Make a new arena that this process only reads."""
+        fd = os.memfd_create("kimi-serve", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, slots * slot_bytes)
+        fcntl.fcntl(
+            fd,
+            fcntl.F_ADD_SEALS,
+            fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL,
+        )
+        return cls(fd, slots, slot_bytes, is_writable=False)
+
+    def fileno(self) -> int:
+        """Give the descriptor that is handed to the worker."""
+        return self._fd
+
+    def slot(self, index: int) -> memoryview:
+        """Give the bytes of slot `index`, without a copy."""
+        start = index * self.slot_bytes
+        return memoryview(self._map)[start : start + self.slot_bytes]
+
+    def close(self) -> None:
+        """Give up the descriptor; the mapping goes with its last view."""
+        os.close(self._fd)

@@ -1,0 +1,209 @@
+"""Encoded bytes to RGB pixels: limits first, one decoder by content, every fault a MediaError."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import warnings
+from collections.abc import Generator
+from dataclasses import dataclass
+from io import BytesIO
+
+import numpy as np
+import simplejpeg  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+from PIL import (
+    AvifImagePlugin,
+    BmpImagePlugin,
+    ExifTags,
+    GifImagePlugin,
+    Image,
+    JpegImagePlugin,
+    PngImagePlugin,
+    TiffImagePlugin,
+    WebPImagePlugin,
+)
+
+from kimi_serve.schemas.errors import (
+    MediaError,
+    MediaTooLargeError,
+    RequestError,
+    UnsupportedMediaError,
+)
+from kimi_serve.schemas.worker import ImageRules
+
+from .display import checkpoint_pixels, display_pixels, orientation, scale_colour_key, upright
+from .headers import declared_size
+from .sniff import FORMAT_NAMES, Sniffed, sniff
+
+logger = logging.getLogger(__name__)
+
+_PILLOW_UNSIZED = ("not identified by this driver", "its header gives no size or no known layout")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodedImage:
+    """One image as RGB, [height, width, 3], upright where the policy says so."""
+
+    pixels: NDArray[np.uint8]
+    format: str
+    orientation_applied: bool
+
+
+def decode_image(data: bytes, rules: ImageRules) -> DecodedImage:
+    """Decode the first frame of an image under the rules."""
+    if len(data) > rules.max_bytes:
+        message = f"the image has {len(data)} bytes; at most {rules.max_bytes} are accepted"
+        raise MediaTooLargeError(message)
+    image_format = _accepted_format(sniff(data), rules)
+    size = declared_size(data, image_format)
+    if size is not None:
+        _check_pixels(size, rules)
+    with _decoder(FORMAT_NAMES[image_format], rules):
+        image = _open(data, image_format)
+        _check_pixels(image.size, rules)
+        if rules.policy == "checkpoint":
+            return _decode_for_checkpoint(data, image, image_format)
+        return _decode_for_display(data, image, image_format, rules)
+
+
+def _accepted_format(found: Sniffed, rules: ImageRules) -> str:
+    if found.format is not None and found.format in rules.formats:
+        return found.format
+    accepted = " or ".join(FORMAT_NAMES[name] for name in rules.formats)
+    accepted = accepted.replace(" or ", ", ", max(0, len(rules.formats) - 2))
+    if found.format is not None or found.is_raster:
+        raise UnsupportedMediaError(f"{found.name} images are not accepted: send {accepted}")
+    if found.name == "empty":
+        raise MediaError(f"the image is empty (0 bytes): send {accepted}")
+    if found.name == "unknown bytes":
+        raise MediaError(f"the bytes are in no known image format: send {accepted}")
+    raise MediaError(f"{found.name} is not supported: send {accepted}")
+
+
+def _check_pixels(size: tuple[int, int], rules: ImageRules) -> None:
+    width, height = size
+    if width < 1 or height < 1:
+        raise MediaError(f"the image declares the size {width} x {height}")
+    if width * height > rules.max_pixels:
+        raise MediaTooLargeError(
+            f"the image has {width} x {height} = {width * height} pixels; "
+            f"at most {rules.max_pixels} are accepted"
+        )
+
+
+def _open(data: bytes, image_format: str) -> Image.Image:
+    """Read the header with the plugin of this format and no other."""
+    source = BytesIO(data)
+    match image_format:
+        case "jpeg":
+            # The factory, because it also knows MPO, a JPEG with further pictures behind it.
+            return JpegImagePlugin.jpeg_factory(source, "")
+        case "png":
+            return _open_png(data, source)
+        case "webp":
+            return WebPImagePlugin.WebPImageFile(source)
+        case "gif":
+            return GifImagePlugin.GifImageFile(source)
+        case "bmp":
+            return BmpImagePlugin.BmpImageFile(source)
+        case "tiff":
+            return TiffImagePlugin.TiffImageFile(source)
+        case "avif":
+            if not AvifImagePlugin.SUPPORTED:
+                raise UnsupportedMediaError("this build of Pillow cannot decode AVIF")
+            # One thread an image, like every other decoder: the workers share the cores.
+            AvifImagePlugin.DEFAULT_MAX_THREADS = 1
+            return AvifImagePlugin.AvifImageFile(source)
+        case _:
+            raise UnsupportedMediaError(f"no decoder for {image_format!r}")
+
+
+def _open_png(data: bytes, source: BytesIO) -> Image.Image:
+    image = PngImagePlugin.PngImageFile(source)
+    if image.mode == "P" and image.palette is None:
+        # Pillow would show black.
+        raise MediaError("the PNG cannot be decoded: it has indexed colours and no palette")
+    return image
+
+
+def _decode_for_checkpoint(data: bytes, image: Image.Image, image_format: str) -> DecodedImage:
+    # Pillow itself turns TIFF upright while loading, so the checkpoint's processor sees that too.
+    turned = image_format == "tiff" and _tiff_orientation(image) != 1
+    pixels = _turbo_pixels(data, image) if image_format == "jpeg" else None
+    if pixels is None:
+        pixels = checkpoint_pixels(image)
+    return DecodedImage(pixels, image_format, turned)
+
+
+def _decode_for_display(
+    data: bytes, image: Image.Image, image_format: str, rules: ImageRules
+) -> DecodedImage:
+    turned = image_format == "tiff" and _tiff_orientation(image) != 1
+    if image_format == "png":
+        scale_colour_key(image, data[24])
+    pixels = _turbo_pixels(data, image) if image_format == "jpeg" else None
+    if pixels is None:
+        # Loaded once: after a failure a second load() succeeds and gives black.
+        image.load()
+        pixels = display_pixels(image, rules.background)
+    value = orientation(image)
+    turned = turned or value != 1
+    return DecodedImage(np.ascontiguousarray(upright(pixels, value)), image_format, turned)
+
+
+def _tiff_orientation(image: Image.Image) -> int:
+    """Read the tag before loading, which applies and removes it."""
+    value = image.getexif().get(ExifTags.Base.Orientation)
+    return value if isinstance(value, int) and 2 <= value <= 8 else 1
+
+
+def _turbo_pixels(data: bytes, image: Image.Image) -> NDArray[np.uint8] | None:
+    """Decode grey and YCbCr JPEGs faster, bit-equal to Pillow; None leaves it to Pillow."""
+    if image.mode not in ("L", "RGB"):
+        return None
+    try:
+        height, width, _, _ = simplejpeg.decode_jpeg_header(data, strict=True)
+        # Two parsers that disagree about the size would defeat the pixel cap.
+        if (width, height) != image.size:
+            return None
+        pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(data, "RGB", strict=True)
+    except (ValueError, RuntimeError, TypeError, OverflowError) as error:
+        logger.info("a JPEG is left to Pillow: %s", error)
+        return None
+    return pixels
+
+
+@contextlib.contextmanager
+def _decoder(name: str, rules: ImageRules) -> Generator[None]:
+    """Hold Pillow to our pixel cap and turn whatever a decoder raises into a MediaError."""
+    previous = Image.MAX_IMAGE_PIXELS
+    Image.MAX_IMAGE_PIXELS = rules.max_pixels
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # Pillow raises only above twice its cap and warns below that.
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            yield
+    except RequestError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        message = f"the {name} has a frame of more than {rules.max_pixels} pixels"
+        raise MediaTooLargeError(message) from error
+    except MemoryError as error:
+        raise MediaTooLargeError(f"the {name} needs more memory than there is") from error
+    except Exception as error:  # decoders on hostile bytes: any failure is the image's fault
+        raise MediaError(f"the {name} cannot be decoded: {_fault(error)}") from error
+    finally:
+        Image.MAX_IMAGE_PIXELS = previous
+
+
+def _fault(error: Exception) -> str:
+    """Give a decoder's reason without object addresses or paths."""
+    if not isinstance(error, OSError | SyntaxError | ValueError | EOFError):
+        return f"its structure is damaged ({type(error).__name__})"
+    text = str(error)[:500].replace(*_PILLOW_UNSIZED)
+    text = re.sub(r"<[^>]*>|\b0x[0-9a-fA-F]+|/\S*/\S*", "...", text)
+    text = "".join(character for character in text if character.isprintable())[:160].strip()
+    return text or f"its data is damaged ({type(error).__name__})"

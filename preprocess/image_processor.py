@@ -1,0 +1,130 @@
+"""One image from encoded bytes to patches, under one set of rules."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kimi_serve.schemas.errors import MediaTooLargeError
+from kimi_serve.schemas.patch_bound import max_patches, patch_bytes
+from kimi_serve.schemas.worker import ImageRules, ResizeConfig
+
+from .decode import DecodedImage, decode_image
+from .kimi import ResizePlan, plan_resize, resize_pixels
+from .normalise import NUMPY_DTYPES, Buffer, Normaliser
+
+# Part of every hash: raise it when the same bytes and settings start to give other pixels.
+_PIXELS_VERSION = "kimi-serve pixels 1"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessedImage:
+    """What became of one image; the patches themselves are in the buffer.
+
+    `width` and `height` are those of the upright picture; `shape` is that of the patches,
+    [num_patches, 3, patch, patch].
+    `sha256` covers the encoded bytes and every setting that changes pixels.
+    """
+
+    width: int
+    height: int
+    format: str
+    orientation_applied: bool
+    resized: tuple[int, int]
+    grid_thw: tuple[int, int, int]
+    num_tokens: int
+    shape: tuple[int, int, int, int]
+    nbytes: int
+    sha256: str
+    decode_ms: float
+    preprocess_ms: float
+
+
+class ImageProcessor:
+    """Decodes, resizes and normalises images; one per worker, not shared by threads."""
+
+    def __init__(self, resize: ResizeConfig, rules: ImageRules) -> None:
+        self.resize = resize
+        self.rules = rules
+        self._normaliser = Normaliser(resize, rules.dtype)
+        settings = {
+            "version": _PIXELS_VERSION,
+            "policy": rules.policy,
+            "background": rules.background,
+            "dtype": rules.dtype,
+            "resize": asdict(resize),
+        }
+        self._hash_prefix = json.dumps(settings, sort_keys=True).encode() + b"\0"
+
+    @property
+    def max_output_bytes(self) -> int:
+        """The size of a buffer that holds any image."""
+        return max_patches(self.resize) * patch_bytes(self.resize, self.rules.dtype)
+
+    def process(self, data: bytes, out: Buffer) -> ProcessedImage:
+        """Write the patches of one image to the start of `out`."""
+        started = perf_counter()
+        decoded, plan = self._decode(data)
+        decoded_at = perf_counter()
+        needed = self._output_bytes(plan)
+        available = out.nbytes
+        if needed > available:
+            message = f"the image needs {needed} bytes of output; the buffer has {available}"
+            raise MediaTooLargeError(message)
+        self._write(decoded, plan, out)
+        return self._processed(data, decoded, plan, started, decoded_at)
+
+    def process_array(self, data: bytes) -> tuple[ProcessedImage, NDArray[Any]]:
+        """Process into an array of its own, [num_patches, 3, patch, patch]; bfloat16 as uint16."""
+        started = perf_counter()
+        decoded, plan = self._decode(data)
+        decoded_at = perf_counter()
+        out = np.empty(self._shape(plan), NUMPY_DTYPES[self.rules.dtype])
+        self._write(decoded, plan, out)
+        return self._processed(data, decoded, plan, started, decoded_at), out
+
+    def _decode(self, data: bytes) -> tuple[DecodedImage, ResizePlan]:
+        decoded = decode_image(data, self.rules)
+        height, width, _ = decoded.pixels.shape
+        return decoded, plan_resize(width, height, self.resize)
+
+    def _write(self, decoded: DecodedImage, plan: ResizePlan, out: Buffer) -> None:
+        self._normaliser.write(resize_pixels(decoded.pixels, plan), plan, out)
+
+    def _shape(self, plan: ResizePlan) -> tuple[int, int, int, int]:
+        return plan.num_patches, 3, self.resize.patch_size, self.resize.patch_size
+
+    def _output_bytes(self, plan: ResizePlan) -> int:
+        return plan.num_patches * patch_bytes(self.resize, self.rules.dtype)
+
+    def _processed(
+        self,
+        data: bytes,
+        decoded: DecodedImage,
+        plan: ResizePlan,
+        started: float,
+        decoded_at: float,
+    ) -> ProcessedImage:
+        height, width, _ = decoded.pixels.shape
+        digest = hashlib.sha256(self._hash_prefix)
+        digest.update(data)
+        return ProcessedImage(
+            width=width,
+            height=height,
+            format=decoded.format,
+            orientation_applied=decoded.orientation_applied,
+            resized=(plan.new_width, plan.new_height),
+            grid_thw=plan.grid_thw,
+            num_tokens=plan.num_tokens,
+            shape=self._shape(plan),
+            nbytes=self._output_bytes(plan),
+            sha256=digest.hexdigest(),
+            decode_ms=1000 * (decoded_at - started),
+            preprocess_ms=1000 * (perf_counter() - decoded_at),
+        )

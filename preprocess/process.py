@@ -1,0 +1,67 @@
+"""What Linux must be told about a worker process, and what it tells about one."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+
+# The driver and the runtime; either one mapped means that CUDA was touched.
+_CUDA_LIBRARY = re.compile(r"/(lib(?:cuda|cudart|nvidia-ml|nvjpeg|torch_cuda)[\w.-]*\.so[\d.]*)")
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Have the kernel kill this process when its parent ends, however it ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:  # the parent ended before the call
+        os._exit(1)
+
+
+def set_name(name: str) -> None:
+    """Name this process in `ps` and `top` (15 bytes at most)."""
+    _prctl(_PR_SET_NAME, ctypes.create_string_buffer(name.encode()[:15]))
+
+
+def _prctl(option: int, value: object) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option})")
+
+
+def count_threads() -> int:
+    """Count the threads of this process."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def mapped_cuda_libraries() -> tuple[str, ...]:
+    """List the CUDA libraries in this process's memory map; empty proves that none was loaded."""
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    return tuple(sorted({match.group(1) for match in _CUDA_LIBRARY.finditer(maps)}))
+
+
+def describe_exit(status: int) -> str:
+    """Put a wait status into words: "exit code 1", "killed by SIGKILL"."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        try:
+            return f"killed by {signal.Signals(number).name}"
+        except ValueError:
+            return f"killed by signal {number}"
+    return f"exit code {os.waitstatus_to_exitcode(status)}"
+
+
+def is_crash(status: int) -> bool:
+    """Tell a death of the worker's own making from one that came from outside."""
+    outside = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    return not (os.WIFSIGNALED(status) and os.WTERMSIG(status) in outside)
+
+
+def is_torch_imported() -> bool:
+    """Say whether torch was imported into this process."""
+    return "torch" in sys.modules

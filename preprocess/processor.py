@@ -1,0 +1,121 @@
+"""What one worker does: references to pixels, chats and texts to token ids.
+
+`build_processor` turns a `WorkerSpec` into a `KimiProcessor`; nothing else decides a device.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from kimi_serve.schemas import messages
+from kimi_serve.schemas.errors import PlanError, RequestError
+from kimi_serve.schemas.worker import Device, TokenizerSpec, WorkerSpec
+
+from .chat import Chat
+from .image_processor import ImageProcessor
+from .prompt import render_prompt
+from .reference import read_inline
+from .template import ChatTemplate, load_chat_template
+from .tokenizer import Tokenizer, load_tokenizer
+
+TextTools = tuple[Tokenizer, ChatTemplate]
+
+_LIBRARIES = ("kimi-serve", "numpy", "pillow", "simplejpeg", "tiktoken", "tokenizers")
+
+
+class KimiProcessor:
+    """Image processor and tokenizer of one worker."""
+
+    def __init__(
+        self,
+        images: ImageProcessor,
+        tools: TextTools | None,
+        *,
+        decode_device: Device,
+        preprocess_device: Device,
+    ) -> None:
+        self._images = images
+        self._tools = tools
+        self.decode_device = decode_device
+        self.preprocess_device = preprocess_device
+
+    def image(self, job_id: int, reference: bytearray, out: memoryview) -> messages.ImageResult:
+        """Process the image that `reference` holds as a data URL into the start of `out`."""
+        data = read_inline(_utf8(reference), self._images.rules.max_bytes)
+        done = self._images.process(data, out)
+        return messages.ImageResult(
+            id=job_id,
+            width=done.width,
+            height=done.height,
+            format=done.format,
+            orientation_applied=done.orientation_applied,
+            resized=done.resized,
+            grid_thw=done.grid_thw,
+            num_tokens=done.num_tokens,
+            shape=done.shape,
+            nbytes=done.nbytes,
+            sha256=done.sha256,
+            decode_ms=done.decode_ms,
+            preprocess_ms=done.preprocess_ms,
+        )
+
+    def prompt(
+        self, job: messages.PromptJob, payload: bytes
+    ) -> tuple[messages.TokensResult, bytes]:
+        """Render and tokenise a chat; one placeholder an image, ids as little-endian int32."""
+        tokenizer, template = self._texts()
+        request: dict[str, Any] = json.loads(payload)
+        prompt = render_prompt(
+            Chat(messages=tuple(request["messages"]), images=("",) * job.num_images),
+            template,
+            tokenizer,
+            add_generation_prompt=request["add_generation_prompt"],
+            template_kwargs=request["template_kwargs"],
+            tools=request["tools"],
+        )
+        result = messages.TokensResult(job.id, tuple(prompt.slots), tokenizer.placeholder_id)
+        return result, array("i", prompt.ids).tobytes()
+
+    def text(self, job: messages.TextJob, payload: bytes) -> tuple[messages.TokensResult, bytes]:
+        """Tokenise a text as it stands, without a template; special tokens in it stay text."""
+        tokenizer, _ = self._texts()
+        ids = tokenizer.encode_text(payload.decode())
+        result = messages.TokensResult(job.id, (), tokenizer.placeholder_id)
+        return result, array("i", ids).tobytes()
+
+    def versions(self) -> dict[str, str]:
+        """Give the versions of the libraries that make the pixels and the ids."""
+        return {name: version(name) for name in _LIBRARIES}
+
+    def _texts(self) -> TextTools:
+        if self._tools is None:
+            raise RequestError(
+                "this server has no tokenizer (tokenizer.skip_init is on); send `images` instead"
+            )
+        return self._tools
+
+
+def build_processor(spec: WorkerSpec) -> KimiProcessor:
+    """Build the processor that `spec` describes; raises PlanError when its files do not fit."""
+    if (spec.decode_device, spec.preprocess_device) != ("cpu", "cpu"):
+        raise PlanError("the built-in workers have no CUDA path yet")
+    return KimiProcessor(
+        ImageProcessor(spec.resize, spec.rules),
+        _text_tools(spec.tokenizer),
+        decode_device=spec.decode_device,
+        preprocess_device=spec.preprocess_device,
+    )
+
+
+def _text_tools(spec: TokenizerSpec | None) -> TextTools | None:
+    if spec is None:
+        return None
+    return load_tokenizer(spec), load_chat_template(Path(spec.directory))
+
+
+def _utf8(reference: bytearray) -> str:
+    return str(reference, "utf-8")

@@ -1,0 +1,144 @@
+"""The worker process: builds its processor, says what it found, then answers jobs until told to stop.
+
+Images are processed in a thread of their own and texts where the socket is read, so that a text
+never waits for a picture. Both release the interpreter lock in their C code.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import logging
+import os
+import queue
+import socket
+import threading
+import time
+import traceback
+
+from kimi_serve.schemas import messages
+from kimi_serve.schemas.errors import KimiServeError, RequestError
+from kimi_serve.schemas.worker import WorkerSpec
+
+from . import logs, process
+from .arena import Arena
+from .frames import FrameSocket
+from .processor import KimiProcessor, build_processor
+
+logger = logging.getLogger(__name__)
+
+
+def preload() -> None:
+    """Import what every worker needs and nothing that starts threads or touches a GPU."""
+    for name in ("tiktoken", "tokenizers", "jinja2.sandbox", "simplejpeg", "pybase64"):
+        importlib.import_module(name)
+    from PIL import Image
+
+    Image.init()
+
+
+def run(spec: WorkerSpec, socket_fd: int, arena_fd: int, log_fd: int) -> int:
+    """Be worker `spec.index`; gives the exit code."""
+    os.dup2(log_fd, 1)
+    os.dup2(log_fd, 2)
+    os.environ.update(spec.env)
+    name = f"worker-{spec.index}"
+    process.set_name(f"kimi-{name}")
+    logs.configure(spec.log_level, spec.log_format, process=name)
+    faulthandler.enable()
+    frames = FrameSocket(socket.socket(fileno=socket_fd))
+    try:
+        started = time.monotonic()
+        processor = build_processor(spec)
+        build_ms = (time.monotonic() - started) * 1000
+        arena = Arena(arena_fd, spec.slots, spec.slot_bytes, is_writable=True)
+    except Exception as error:  # noqa: BLE001 - process border: the parent must be told
+        frames.send(_failure(spec, error))
+        return 1
+    frames.send(_report(spec, processor, build_ms))
+    return _Loop(frames, processor, arena).run()
+
+
+class _Loop:
+    def __init__(self, frames: FrameSocket, processor: KimiProcessor, arena: Arena) -> None:
+        self._frames = frames
+        self._processor = processor
+        self._arena = arena
+        self._images: queue.SimpleQueue[tuple[messages.ImageJob, bytearray] | None] = (
+            queue.SimpleQueue()
+        )
+
+    def run(self) -> int:
+        images = threading.Thread(target=self._process_images, name="images", daemon=True)
+        images.start()
+        while (frame := self._frames.receive()) is not None:
+            job, payload = frame
+            match job:
+                case messages.ImageJob():
+                    self._images.put((job, payload))
+                case messages.PromptJob() | messages.TextJob():
+                    self._answer_text(job, payload)
+                case messages.Stop():
+                    self._images.put(None)
+                    images.join()
+                    return 0
+                case _:
+                    logger.error("unexpected message %s", type(job).__name__)
+                    return 1
+        return 0  # the parent is gone
+
+    def _process_images(self) -> None:
+        while (item := self._images.get()) is not None:
+            job, payload = item
+            try:
+                answer = self._processor.image(job.id, payload, self._arena.slot(job.slot))
+            except Exception as error:  # noqa: BLE001 - process border: one job, one answer
+                self._frames.send(_job_failed(job.id, error))
+            else:
+                self._frames.send(answer)
+
+    def _answer_text(self, job: messages.PromptJob | messages.TextJob, payload: bytearray) -> None:
+        try:
+            if isinstance(job, messages.PromptJob):
+                result, ids = self._processor.prompt(job, bytes(payload))
+            else:
+                result, ids = self._processor.text(job, bytes(payload))
+        except Exception as error:  # noqa: BLE001 - process border: one job, one answer
+            self._frames.send(_job_failed(job.id, error))
+        else:
+            self._frames.send(result, ids)
+
+
+def _job_failed(job_id: int, error: Exception) -> messages.JobFailed:
+    if isinstance(error, RequestError):
+        return messages.JobFailed(job_id, type(error).__name__, error.message, error.hint)
+    logger.error("job %d failed", job_id, exc_info=error)
+    return messages.JobFailed(
+        job_id, "KimiServeError", f"internal error ({type(error).__name__})", None
+    )
+
+
+def _failure(spec: WorkerSpec, error: Exception) -> messages.WorkerFailed:
+    is_ours = isinstance(error, KimiServeError)
+    return messages.WorkerFailed(
+        index=spec.index,
+        error=type(error).__name__,
+        message=error.message if is_ours else str(error),
+        hint=error.hint if is_ours else None,
+        traceback="" if is_ours else "".join(traceback.format_exception(error)),
+    )
+
+
+def _report(spec: WorkerSpec, processor: KimiProcessor, build_ms: float) -> messages.WorkerReport:
+    return messages.WorkerReport(
+        index=spec.index,
+        pid=os.getpid(),
+        decode_device=processor.decode_device,
+        preprocess_device=processor.preprocess_device,
+        cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+        cuda_libraries=process.mapped_cuda_libraries(),
+        torch_imported=process.is_torch_imported(),
+        threads=process.count_threads(),
+        versions=processor.versions(),
+        build_ms=round(build_ms, 1),
+    )

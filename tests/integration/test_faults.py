@@ -1,0 +1,197 @@
+"""Workers killed under load, dead parents, drains: nothing is lost, nothing is left."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+
+from integration_server import DATA, RunningServer, Start
+
+PHOTO = DATA / "golden" / "phone_1440x3120.png"
+SMALL = DATA / "golden" / "photo444_200x150.jpg"
+
+
+def body_of(*files: Path) -> dict[str, list[str]]:
+    return {
+        "images": [
+            f"data:image/x;base64,{base64.b64encode(file.read_bytes()).decode()}" for file in files
+        ]
+    }
+
+
+def wait_until(condition: Callable[[], bool], within_s: float = 30) -> None:
+    """Poll an outside fact (processes of others cannot be waited for)."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def pids(server: RunningServer) -> list[int]:
+    return [int(str(worker["pid"])) for worker in server.workers() if worker["pid"]]
+
+
+def test_kill_9_under_load_loses_no_request(start: Start) -> None:
+    server = start("--tokenizer-worker-num", "4").wait_until_serving()
+    body = body_of(PHOTO, SMALL)
+    with server.client() as client:
+        expected = client.post("/v1/preprocess", json=body).json()["pixel_values"]
+    stop = threading.Event()
+    killed = Counter[int]()
+
+    def killer() -> None:
+        while not stop.wait(0.25):
+            for pid in pids(server)[:1]:
+                os.kill(pid, signal.SIGKILL)
+                killed[pid] += 1
+
+    def ask(_: int) -> bool:
+        with server.client() as client:
+            response = client.post("/v1/preprocess", json=body)
+        assert response.status_code == 200, response.text
+        return bool(response.json()["pixel_values"] == expected)
+
+    killing = threading.Thread(target=killer)
+    killing.start()
+    try:
+        with ThreadPoolExecutor(8) as clients:
+            answers = list(clients.map(ask, range(60)))
+    finally:
+        stop.set()
+        killing.join()
+    assert all(answers)
+    assert len(answers) == 60
+    assert len(killed) >= 3
+    assert server.stop() == 0
+
+
+def test_a_killed_worker_is_replaced(start: Start) -> None:
+    server = start("--tokenizer-worker-num", "2").wait_until_serving()
+    before = pids(server)
+    os.kill(before[0], signal.SIGKILL)
+    wait_until(lambda: len({*pids(server)} - {before[0]}) == 2)
+    wait_until(lambda: all(worker["state"] == "ready" for worker in server.workers()))
+    assert any("killed by SIGKILL" in line for line in server.log)
+
+
+def test_a_killed_fork_server_is_replaced_with_its_workers(start: Start) -> None:
+    server = start("--tokenizer-worker-num", "2").wait_until_serving()
+    before = pids(server)
+    parent = int(Path(f"/proc/{before[0]}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(parent, signal.SIGKILL)
+    wait_until(lambda: not any(map(is_alive, before)))
+    with server.client() as client:
+        assert client.post("/v1/preprocess", json=body_of(SMALL)).status_code == 200
+
+
+def test_workers_go_with_a_killed_launcher(start: Start) -> None:
+    server = start("--tokenizer-worker-num", "4").wait_until_serving()
+    workers = pids(server)
+    parent = int(Path(f"/proc/{workers[0]}/stat").read_text().rpartition(")")[2].split()[1])
+    server.process.kill()
+    server.process.wait(10)
+    wait_until(lambda: not any(map(is_alive, [*workers, parent])), within_s=2)
+
+
+def test_sigterm_finishes_what_runs(start: Start) -> None:
+    server = start("--tokenizer-worker-num", "2").wait_until_serving()
+    workers = pids(server)
+    body = body_of(*[PHOTO] * 8)
+    with ThreadPoolExecutor(1) as pool, server.client() as client:
+        answer = pool.submit(client.post, "/v1/preprocess", json=body)
+        wait_until(lambda: any(worker["state"] == "busy" for worker in server.workers()))
+        server.process.send_signal(signal.SIGTERM)
+        assert answer.result().status_code == 200
+    assert server.process.wait(30) == 0
+    assert not any(map(is_alive, workers))
+
+
+def test_a_second_signal_cuts(start: Start) -> None:
+    server = start("--tokenizer-worker-num", "1", "--image-max-per-request", "500")
+    server.wait_until_serving()
+    body = body_of(*[PHOTO] * 100)
+
+    def ask() -> str:
+        try:
+            with server.client() as client:
+                return str(client.post("/v1/preprocess", json=body).status_code)
+        except httpx.HTTPError as error:
+            return type(error).__name__
+
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(ask)
+        wait_until(lambda: any(worker["state"] == "busy" for worker in server.workers()))
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: any("no new connections" in line for line in server.log))
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(20)
+        assert answer.result() != "200"
+
+
+def test_sigterm_while_starting_exits_0(start: Start) -> None:
+    server = start("--tokenizer-worker-num", "16")
+    wait_until(lambda: any("CUDA" in line or "device" in line for line in server.log))
+    assert server.stop() == 0
+
+
+def test_an_occupied_port_is_said_before_any_worker_starts(start: Start) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        server = start("--port", str(port))
+        assert server.process.wait(30) == 3
+        server.stop()
+    log = "".join(server.log)
+    assert f"127.0.0.1:{port} is in use" in log
+    assert "worker 0" not in log
+
+
+def test_a_worker_that_cannot_be_built_fails_the_launch(start: Start, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "model"
+    checkpoint.mkdir()
+    demo = Path(__file__).parents[2] / "preprocess" / "demo_checkpoint"
+    for file in demo.iterdir():
+        text = file.read_text(encoding="utf-8")
+        if file.name == "config.json":
+            text = text.replace('"media_placeholder_token_id": 163605', '"media_placeholder_token_id": 163602')
+            text = text.replace('"image_token_id": 163605', '"image_token_id": 163602')
+        (checkpoint / file.name).write_text(text, encoding="utf-8")
+    server = start("--model-path", str(checkpoint))
+    assert server.process.wait(30) == 4
+    server.stop()
+    log = "".join(server.log)
+    assert "163605" in log
+    assert "163602" in log
+
+
+def test_a_stopped_worker_costs_its_request_only(start: Start) -> None:
+    server = start("--tokenizer-worker-num", "2", "--server-request-timeout-s", "3")
+    server.wait_until_serving()
+    frozen = pids(server)[0]
+    os.kill(frozen, signal.SIGSTOP)
+    with server.client() as client:
+        statuses = Counter(
+            client.post("/v1/preprocess", json=body_of(SMALL)).status_code for _ in range(6)
+        )
+    assert statuses[504] == 1
+    assert statuses[200] == 5
+    wait_until(lambda: frozen not in pids(server))

@@ -1,0 +1,77 @@
+"""The wheel holds exactly what the folders hold."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("launcher", "preprocess", "schemas")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def _python_packages() -> set[str]:
+    return {
+        "kimi_serve." + ".".join(file.parent.relative_to(ROOT).parts)
+        for folder in FOLDERS
+        for file in (ROOT / folder).rglob("*.py")
+    }
+
+
+def test_every_package_is_listed() -> None:
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == _python_packages()
+
+
+def test_every_package_is_mapped_to_its_folder() -> None:
+    mapping = PROJECT["tool"]["setuptools"]["package-dir"]
+    assert {name.removeprefix("kimi_serve.").replace(".", "/") for name in mapping} == set(
+        mapping.values()
+    )
+
+
+@pytest.mark.skipif(find_spec("build") is None, reason="the check group (build) is not installed")
+def test_wheel_from_a_clean_copy_holds_the_folders(tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in (*FOLDERS, "pyproject.toml", "README.md", "LICENSE"):
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, copy / name)
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path / "dist", copy],
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    names = {
+        name.removeprefix("kimi_serve/")
+        for name in zipfile.ZipFile(wheel).namelist()
+        if name.startswith("kimi_serve/")
+    }
+    files = {
+        file.relative_to(copy).as_posix()
+        for folder in FOLDERS
+        for file in (copy / folder).rglob("*")
+        if file.is_file()
+    }
+    assert names == files
+
+
+def test_a_plain_install_pulls_no_torch_and_no_transformers() -> None:
+    names = {re.split(r"[<>=\[; ]", line)[0] for line in PROJECT["project"]["dependencies"]}
+    assert not names & {"torch", "torchvision", "transformers", "nvidia-ml-py"}
+    extra = {
+        re.split(r"[<>=\[; ]", line)[0]
+        for line in PROJECT["project"]["optional-dependencies"]["gpu"]
+    }
+    assert extra == {"torch", "torchvision", "transformers", "nvidia-ml-py"}
