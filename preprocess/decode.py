@@ -170,7 +170,7 @@ def _turbo_pixels(data: bytes, image: Image.Image) -> NDArray[np.uint8] | None:
             return None
         pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(data, "RGB", strict=True)
     except (ValueError, RuntimeError, TypeError, OverflowError) as error:
-        logger.info("a JPEG is left to Pillow: %s", error)
+        logger.debug("a JPEG is left to Pillow: %s", error)
         return None
     return pixels
 
@@ -201,6 +201,9 @@ def _decoder(name: str, rules: ImageRules) -> Generator[None]:
 
 def _fault(error: Exception) -> str:
     """Give a decoder's reason without object addresses or paths."""
+    if isinstance(error, SyntaxError) and error.__cause__ is not None:
+        # Pillow's wrapper for what a plugin trips over while it reads a header.
+        return "its header is damaged or cut"
     if not isinstance(error, OSError | SyntaxError | ValueError | EOFError):
         return f"its structure is damaged ({type(error).__name__})"
     text = str(error)[:500].replace(*_PILLOW_UNSIZED)

@@ -50,6 +50,9 @@ def locate_checkpoint(
     """
     if path is None:
         return Located(BUNDLED, "bundled", BUNDLED_NAME)
+    if not path.strip():
+        message = "the checkpoint path is empty; give a directory or a hub id"
+        raise ConfigError(message)
     local = expand_home(path, env).absolute()
     kind = _kind(local, path)
     if kind == "directory":

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-FOLDERS = ("unit", "integration", "golden", "gpu")
+FOLDERS = ("unit", "integration", "golden", "interop", "gpu")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

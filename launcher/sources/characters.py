@@ -85,3 +85,10 @@ def printable(name: str) -> str:
     return "".join(
         character if character.isprintable() else repr(character)[1:-1] for character in name
     )
+
+
+def bare(text: str) -> str:
+    """Give `text` for a message without quotes around it: printable, not too long."""
+    if len(text) > _SHOWN_LENGTH:
+        return f"{printable(text[:_SHOWN_LENGTH])}..."
+    return printable(text)

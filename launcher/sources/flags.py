@@ -10,11 +10,11 @@ from kimi_serve.schemas.provenance import Origin
 
 from .characters import (
     OddCharacter,
+    bare,
     find_invisible,
     is_dash,
     is_invisible,
     is_look_alike,
-    printable,
 )
 from .checks import must_be
 from .layers import Layer, Leaf, Notes, Span
@@ -38,18 +38,15 @@ def read_flags(
     """
     place = Surroundings(working_folder(), env)
     by_parameter = {field.parameter: field for field in setting_fields().values()}
-    leaves: dict[str, Leaf] = {}
+    leaves: list[Leaf | None] = []
     notes = Notes.on(Origin("flag", "command line"))
     for parameter, value in given.items():
         field = by_parameter[parameter]
-        leaf = _read_option(field, value, place, notes)
-        if leaf:
-            leaves[leaf.path] = leaf
+        leaves.append(_read_option(field, value, place, notes))
     for number, item in enumerate(set_items, start=1):
-        leaf = _read_set_item(item, number, place, notes)
-        if leaf:
-            leaves[leaf.path] = leaf
-    return Layer("command line", tuple(leaves.values()), tuple(notes.findings))
+        leaves.append(_read_set_item(item, number, place, notes))
+    taken = tuple(leaf for leaf in leaves if leaf)
+    return Layer("command line", taken, tuple(notes.findings))
 
 
 def _read_option(
@@ -89,9 +86,9 @@ def _note_unknown(path: str, notes: Notes) -> None:
         notes.add("KS101", f"`{path}` is a section, not a setting", path=path, help=help)
         return
     suggestion = suggest_path(path)
-    message = f"there is no setting `{printable(path)[:80]}`"
+    message = f"there is no setting `{bare(path)}`"
     full = f"{message}; did you mean `{suggestion}`?" if suggestion else message
-    notes.add("KS101", full, path=printable(path)[:80])
+    notes.add("KS101", full, path=bare(path))
 
 
 _WHOLE = Span(1, 1, 2)

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from kimi_serve.schemas.fields import SettingField
 
+from .characters import shown
 from .layers import RefusedError
 
 # A repository name as the hub accepts it, with or without its owner.
@@ -50,7 +51,7 @@ def _expand_home(text: str, env: Mapping[str, str]) -> str:
     is_own = text == "~" or text.startswith("~/")
     expanded = f"{home}{text[1:]}" if is_own and home else os.path.expanduser(text)
     if expanded.startswith("~"):
-        raise RefusedError("KS104", f"the home directory of {text!r} is not known")
+        raise RefusedError("KS104", f"the home directory of {shown(text)} is not known")
     return expanded
 
 

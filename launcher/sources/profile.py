@@ -10,7 +10,7 @@ from typing import Final
 from kimi_serve.schemas.fields import sections, setting_fields
 from kimi_serve.schemas.provenance import Origin
 
-from .characters import find_odd, printable, shown
+from .characters import bare, find_odd, printable, shown
 from .layers import Layer, Leaf, Notes, RefusedError, Span
 from .paths import Surroundings, absolute, working_folder
 from .suggest import suggest_key
@@ -43,7 +43,7 @@ def read_profile_text(
 ) -> tuple[Layer, ...]:
     """Read a profile that is not a file; `folder` is where its relative paths start."""
     reader = _Reader(env)
-    reader.read_text(data, name, os.path.abspath(folder), ())
+    reader.read_text(data, name, os.path.join(working_folder(), folder), ())
     return tuple(reader.layers)
 
 
@@ -82,11 +82,10 @@ class _Reader:
             leaves = read_sections(root, Surroundings(folder, self._env), notes)
         elif root is not None and not _is_nothing(root):
             kind = "a list" if isinstance(root, Items) else "a single value"
-            span = Span(root.span.line, root.span.column, root.span.end_column)
             notes.add(
                 "KS002",
                 f"a profile is a mapping of sections, and this is {kind}",
-                span,
+                root.span,
                 help="start with a section: `model:`",
             )
         findings = sorted(
@@ -175,7 +174,7 @@ def _read_section(section: str, table: Table, place: Surroundings, notes: Notes)
 
 
 def _note_unknown(key: Scalar, section: str | None, notes: Notes) -> None:
-    path = printable(f"{section}.{key.text}" if section else key.text)[:80]
+    path = bare(f"{section}.{key.text}" if section else key.text)
     odd = find_odd(key.text)
     if odd:
         notes.add(
@@ -188,7 +187,7 @@ def _note_unknown(key: Scalar, section: str | None, notes: Notes) -> None:
         return
     suggestion = suggest_key(section, key.text)
     where = f" in `{section}`" if section else ""
-    message = f"unknown key `{printable(key.text)[:80]}`{where}"
+    message = f"unknown key `{bare(key.text)}`{where}"
     notes.add(
         "KS101",
         f"{message}; {suggestion}" if suggestion else message,

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from kimi_serve.schemas.fields import SettingField
 from kimi_serve.schemas.provenance import Origin
 
-from .characters import OddCharacter, find_invisible, find_odd, find_odd_in_prose, shown
+from .characters import OddCharacter, bare, find_invisible, find_odd, find_odd_in_prose, shown
 from .checks import check_value, must_be
 from .layers import UNSET, Leaf, Notes, RefusedError, Unset
 from .paths import Surroundings, place_value
@@ -99,7 +99,7 @@ def _number(field: SettingField, pattern: re.Pattern[str], text: str, word: str)
         return word
     digits = word.lstrip("+-").replace("_", "").lstrip("0") or "0"
     is_close = digits != word and pattern.fullmatch(digits) and len(digits) <= _MAX_DIGITS
-    help = f"write {shown(digits)[1:-1]}" if is_close and not word.startswith("-") else None
+    help = f"write {bare(digits)}" if is_close and not word.startswith("-") else None
     raise RefusedError("KS104", must_be(field, shown(text)), help)
 
 
@@ -123,7 +123,7 @@ def _item(field: SettingField, text: str, item: Any) -> str:
     if isinstance(item, int) and not isinstance(item, bool):
         item = str(item)
     if not isinstance(item, str) or not item:
-        what = "an empty item" if item == "" else f"the item {shown(json.dumps(item))[1:-1]}"
+        what = "an empty item" if item == "" else f"the item {bare(json.dumps(item))}"
         raise RefusedError("KS104", f"{must_be(field, shown(text))}: {what} is not text")
     if field.item_kind == "choice":
         return _choice(field, text, item)

@@ -11,7 +11,7 @@ from typing import Any
 
 from kimi_serve.schemas.fields import SettingField
 
-from .characters import find_odd_in_prose, shown
+from .characters import bare, find_odd_in_prose, shown
 from .checks import allowed, check_value, must_be
 from .layers import UNSET, Leaf, Notes, RefusedError, Span, Unset
 from .paths import Surroundings, place_value
@@ -116,7 +116,7 @@ class _Reader:
         if is_old_number(node):
             raise RefusedError(
                 "KS005",
-                f"`{self._field.path}`: {node.text} means one thing in YAML 1.1, another in 1.2",
+                f"`{self._field.path}`: {bare(node.text)} differs between YAML 1.1 and 1.2",
                 "write it in plain decimal digits, without leading zeros, colons or underscores",
             )
         try:
@@ -134,7 +134,7 @@ class _Reader:
     def _number_help(self, node: Scalar) -> str | None:
         as_plain = Scalar(node.text, True, node.span)
         if not node.is_plain and scalar_kind(as_plain) in ("int", "float"):
-            return f"remove the quotes: {node.text}"
+            return f"remove the quotes: {bare(node.text)}"
         if "${" in node.text:
             return f"${{NAME}} stands in texts only; set {self._field.env_name} instead"
         return None
@@ -168,10 +168,10 @@ class _Reader:
             return
         meaning = "a boolean to some readers" if is_word else _MEANINGS[kind]
         rule = "KS104" if kind in ("bool", "null") else "KS005"
-        bare = node.text or "an empty value"
+        written = bare(node.text) or "an empty value"
         raise RefusedError(
             rule,
-            f"{must_be(self._field, '')}; {bare} without quotes is {meaning}",
+            f"{must_be(self._field, '')}; {written} without quotes is {meaning}",
             _quoted_help(self._field, node),
         )
 
@@ -251,7 +251,7 @@ def note_repeat(notes: Notes, first: Scalar, again: Scalar, path: str) -> None:
     """Note that a key is written twice, at the second, with the first as related place."""
     notes.add(
         "KS003",
-        f"the key `{shown(again.text)[1:-1]}` is already set in line {first.span.line}",
+        f"the key `{bare(again.text)}` is already set in line {first.span.line}",
         again.span,
         path=path,
         help="most readers keep the last and drop the first in silence: keep one",
@@ -262,7 +262,7 @@ def note_repeat(notes: Notes, first: Scalar, again: Scalar, path: str) -> None:
 def _quoted_help(field: SettingField, node: Scalar) -> str:
     if field.choices:
         return f"write one of them, in quotes: {', '.join(map(json.dumps, field.choices))}"
-    return f"put it in quotes if it is meant: {json.dumps(node.text)}"
+    return f"put it in quotes if it is meant: {json.dumps(bare(node.text))}"
 
 
 def _is_empty(node: Node) -> bool:
@@ -273,7 +273,7 @@ def _shown_node(node: Node) -> str:
     if isinstance(node, Scalar):
         if not node.is_plain:
             return f"the text {shown(node.text)}"
-        return shown(node.text) if scalar_kind(node) == "str" else shown(node.text)[1:-1]
+        return shown(node.text) if scalar_kind(node) == "str" else bare(node.text)
     if isinstance(node, Items):
         return "a list" if node.items else "an empty list"
     return "a mapping"

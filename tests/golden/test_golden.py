@@ -23,9 +23,9 @@ EXTERNAL = load_json("golden/external.json")
 CHECKPOINT = replace(DISPLAY, policy="checkpoint", formats=DEFAULT_FORMATS)
 
 
-def _config(values: dict[str, Any]) -> ResizeConfig:
-    pairs = {"image_mean": tuple(values["image_mean"]), "image_std": tuple(values["image_std"])}
-    return ResizeConfig(**{**values, **pairs})
+def _config(values: Any) -> ResizeConfig:
+    mean, std = tuple(values["image_mean"]), tuple(values["image_std"])
+    return ResizeConfig(**(values | {"image_mean": mean, "image_std": std}))
 
 
 def _sha256(array: NDArray[Any]) -> str:

@@ -10,6 +10,7 @@ import pytest
 from kimi_serve.preprocess.chat import copy_json, parse_messages
 from kimi_serve.schemas.errors import RequestError
 
+EMPTY: dict[str, object] = {}
 STUB = {"type": "image_url", "image_url": {"url": ""}}
 
 
@@ -44,7 +45,11 @@ def test_references_keep_their_order_over_messages() -> None:
 
 
 def test_other_fields_are_kept_for_the_template() -> None:
-    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": {"a": [1, None]}}}
+    call = {
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "f", "arguments": {"a": [1, None]}},
+    }
     messages = [
         {"role": "user", "content": "hi", "name": "ann"},
         {"role": "assistant", "tool_calls": [call], "reasoning_content": "hm"},
@@ -55,7 +60,7 @@ def test_other_fields_are_kept_for_the_template() -> None:
 
 
 def test_result_is_json_and_a_copy() -> None:
-    extra = {"deep": [1, {"x": "y"}]}
+    extra: dict[str, Any] = {"deep": [1, {"x": "y"}]}
     messages = [{"role": "user", "content": "hi", "extra": extra}]
     chat = parse_messages(messages)
     extra["deep"].append("later")
@@ -78,7 +83,7 @@ FAULTS: list[tuple[object, str, list[str]]] = [
     (user(5), "messages[0].content", ["a number"]),
     (user(True), "messages[0].content", ["a boolean"]),
     (user(["x"]), "messages[0].content[0]", ["a string"]),
-    (user([{}]), "messages[0].content[0]", ["no type"]),
+    (user([EMPTY]), "messages[0].content[0]", ["no type"]),
     (user([{"image_url": {"url": "x"}}]), "messages[0].content[0]", ["no type"]),
     (user([{"type": None}]), "messages[0].content[0].type", ["None"]),
     (user([{"type": ["text"]}]), "messages[0].content[0].type", ["text"]),
@@ -93,7 +98,7 @@ FAULTS: list[tuple[object, str, list[str]]] = [
     (user([{"type": "image"}]), "messages[0].content[0]", ["no image"]),
     (user([{"type": "image", "image": ""}]), "messages[0].content[0].image", ["empty"]),
     (
-        user([{"type": "image_url", "image_url": {}}]),
+        user([{"type": "image_url", "image_url": EMPTY}]),
         "messages[0].content[0].image_url",
         ["URL", "null"],
     ),
@@ -131,8 +136,8 @@ def test_fault_is_a_400_that_names_the_place(
     "kind", ["imag_url", "video_url", "video", "input_audio", "file", "tool_result", "IMAGE", ""]
 )
 def test_unknown_part_is_refused_in_every_role(role: str, kind: str) -> None:
-    messages = [{"role": "user", "content": "x"}, *user([{"type": "text", "text": ""}], role)]
-    messages[1]["content"].append({"type": kind, kind: {"url": "x"}})
+    parts = [{"type": "text", "text": ""}, {"type": kind, kind: {"url": "x"}}]
+    messages = [{"role": "user", "content": "x"}, *user(parts, role)]
     with pytest.raises(RequestError) as caught:
         parse_messages(messages)
     assert caught.value.param == "messages[1].content[1].type"
@@ -151,11 +156,11 @@ def test_long_value_is_cut_in_the_message() -> None:
     assert len(caught.value.message) < 300
 
 
-@pytest.mark.parametrize("make", [lambda inner: [inner], lambda inner: {"a": inner}])
-def test_deep_nesting_is_refused(make: Any) -> None:
+@pytest.mark.parametrize("is_list", [True, False])
+def test_deep_nesting_is_refused(is_list: bool) -> None:
     value: Any = "x"
     for _ in range(5000):
-        value = make(value)
+        value = [value] if is_list else {"a": value}
     with pytest.raises(RequestError, match="deeper"):
         parse_messages([{"role": "user", "content": "x", "more": value}])
     with pytest.raises(RequestError, match="deeper"):

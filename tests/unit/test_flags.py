@@ -64,7 +64,7 @@ def test_set_items_are_read_as_strictly_as_a_profile() -> None:
         "model.revision": None,
         "model.served_name": "kimi",
     }
-    assert str(layer.leaves[0].origin) == "--set tokenizer.worker_num"
+    assert str(layer.leaves[1].origin) == "--set tokenizer.worker_num"
 
 
 @pytest.mark.parametrize(

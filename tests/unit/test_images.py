@@ -87,7 +87,8 @@ def test_accepted(name: str) -> None:
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_accepted_grid(name: str) -> None:
     navit = IMAGES[name]["navit"]
-    plan = plan_resize(*IMAGES[name]["size"], KIMI)
+    width, height = IMAGES[name]["size"]
+    plan = plan_resize(width, height, KIMI)
     assert [plan.new_width, plan.new_height] == navit["resize"]
     padding = [plan.padded_width - plan.new_width, plan.padded_height - plan.new_height]
     assert padding == navit["pad"]

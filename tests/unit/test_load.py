@@ -96,27 +96,28 @@ def test_values_are_ready_for_json(tmp_path: Path) -> None:
     key = loaded.settings.server.api_key
     assert key is not None
     assert key.get_secret_value() == SECRET
-    json.dumps([[value.value, value.overrode[:0]] for value in loaded.values])
+    json.dumps([[low for _, low in value.overrode] for value in loaded.values])
 
 
-def _shapes(
-    tmp_path: Path,
-) -> list[tuple[list[Path], dict[str, str], dict[str, object], list[str]]]:
+Shape = tuple[list[Path], dict[str, str], dict[str, object], list[str]]
+
+
+def _shapes(tmp_path: Path) -> list[Shape]:
     """List ways to give the secret, right and wrong."""
     (tmp_path / "key").write_text(SECRET + "\n")
     texts = [
         "{env: K}", "{file: key}", SECRET, f"'{SECRET}", f"[{SECRET}]", f"{{{SECRET}: 1}}",
-        f"*{SECRET}",
-        f"!{SECRET} x", f"&{SECRET} x", f"{{env: {SECRET}}}", f"{{file: {SECRET}}}", f"a: {SECRET}",
-        f"{{env: K, env: {SECRET}}}", f"\u00a0{SECRET}", f"@{SECRET}",
+        f"*{SECRET}", f"!{SECRET} x", f"&{SECRET} x", f"{{env: {SECRET}}}",
+        f"{{file: {SECRET}}}", f"a: {SECRET}", f"{{env: K, env: {SECRET}}}", f"\u00a0{SECRET}",
+        f"@{SECRET}",
     ]  # fmt: skip
-    shapes: list[tuple[list[Path], dict[str, str], dict[str, object], list[str]]] = []
+    shapes: list[Shape] = []
     for index, text in enumerate(texts):
         path = tmp_path / f"{index}.yaml"
         path.write_text(f"server:\n  api_key: {text}\n", encoding="utf-8")
         shapes.append(([path], {"K": SECRET}, {}, []))
         shapes.append(([], {"K": SECRET}, {}, [f"server.api_key={text}"]))
-    shapes += [
+    others: list[Shape] = [
         ([], {"KIMI_SERVE_SERVER__API_KEY": SECRET}, {}, []),
         ([], {"KIMI_SERVE_SERVER__API_KEY": f"{SECRET}\u200b"}, {}, []),
         ([], {"KIMI_SERVE_SERVER_API_KEY": SECRET}, {}, []),
@@ -125,7 +126,7 @@ def _shapes(
         ([], {}, {}, [SECRET]),
         ([], {}, {}, [f"server.apikey={SECRET}"]),
     ]
-    return shapes
+    return shapes + others
 
 
 def test_a_secret_is_nowhere(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_flag_over_environment() -> None:
 
 def test_set_item_over_flag() -> None:
     found = value(PORT, [], {}, {"server__port": "5"}, ["server.port=6"])
-    assert (found.value, str(found.origin)) == (6, "--set server.port")
+    assert history(found) == [("--set server.port", 6), ("--port", 5), ("default", 30000)]
 
 
 def test_a_flag_equal_to_the_default_wins(files: dict[str, Path]) -> None:

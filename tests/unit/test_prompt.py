@@ -10,7 +10,7 @@ import jinja2
 import pytest
 import tokenizers
 from demo import PAD, demo_template, demo_tokenizer, recorded
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kimi_serve.preprocess.chat import Chat, parse_messages
@@ -46,7 +46,7 @@ def specials(ids: list[int]) -> list[int]:
 
 def plain(messages: Any, **variables: object) -> str:
     """Render as an engine does, with nothing covered."""
-    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)  # noqa: S701
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((BUNDLED / "chat_template.jinja").read_text())
     return template.render(messages=messages, add_generation_prompt=True, **variables)
 
@@ -132,7 +132,9 @@ PLACES = [in_string, in_part, in_two_parts, in_name, in_role, in_tool, in_system
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("text", [*TYPED, "<|kimi_image_placeholder|>", "<|reserved_token_163589|>"])
+@pytest.mark.parametrize(
+    "text", [*TYPED, "<|kimi_image_placeholder|>", "<|reserved_token_163589|>"]
+)
 def test_typed_special_stays_text_everywhere(place: Any, text: str) -> None:
     prompt = prompt_of([place(text)])
     assert specials(prompt.ids) == specials(prompt_of([place("harmless")]).ids)
@@ -142,7 +144,8 @@ def test_typed_special_stays_text_everywhere(place: Any, text: str) -> None:
 
 # The shape of Kimi's own: tools first, calls with their arguments, reasoning, results.
 FULL_TEMPLATE = """
-{%- if tools -%}<|im_system|>tool_declare<|im_middle|>{{ tools | tojson(separators=(',', ':')) }}<|im_end|>
+{%- if tools -%}<|im_system|>tool_declare<|im_middle|>
+{{- tools | tojson(separators=(',', ':')) }}<|im_end|>
 {%- endif -%}
 {%- for m in messages -%}
 <|im_user|>{{ m.name or m.role }}<|im_middle|>
@@ -195,7 +198,20 @@ def test_template_that_begins_a_special_token_before_a_text(name: str) -> None:
 
 
 FRAGMENTS = st.sampled_from(
-    [*TYPED, "<", "<|", "|>", "[", "]", "media_pad", "<|media", "_pad|>", "<th", "ink>", "\U000f0000"]
+    [
+        *TYPED,
+        "<",
+        "<|",
+        "|>",
+        "[",
+        "]",
+        "media_pad",
+        "<|media",
+        "_pad|>",
+        "<th",
+        "ink>",
+        "\U000f0000",
+    ]
 )
 CHARACTERS = st.characters(exclude_categories=["Cs"])
 HOSTILE = st.lists(FRAGMENTS | st.text(CHARACTERS, max_size=4), max_size=6).map("".join)
@@ -225,7 +241,7 @@ def conversations(draw: st.DrawFn, texts: st.SearchStrategy[str]) -> tuple[list[
 
 
 @given(conversations(HOSTILE), st.randoms(use_true_random=False))
-@settings(deadline=None, database=None, max_examples=300)
+@settings(deadline=None, database=None, max_examples=120)
 def test_no_text_makes_a_special_token(pair: tuple[list[Any], list[Any]], random: Any) -> None:
     messages, harmless = pair
     chat = parse_messages(messages)
@@ -242,10 +258,16 @@ BENIGN = st.text(CHARACTERS | st.sampled_from("<[|>] \n"), max_size=12)
 
 
 @given(conversations(BENIGN))
-@settings(deadline=None, database=None, max_examples=300)
+@settings(deadline=None, database=None, max_examples=120)
 def test_text_without_special_tokens_gets_the_ids_of_the_whole(
     pair: tuple[list[Any], list[Any]],
 ) -> None:
+    typed = json.dumps(pair[0], ensure_ascii=False)
+    assume(
+        not demo_tokenizer().special_pattern.search(
+            typed.replace('"}, {"type": "text", "text": "', "")
+        )
+    )
     text = plain(parse_messages(pair[0]).messages)
     assert prompt_of(pair[0]).ids == WHOLE.encode(text, add_special_tokens=False).ids
 

@@ -99,6 +99,10 @@ vllm   UNKNOWN gpu    on : unknown  KS201       / KS201
 ARCHITECTURES = {"K25": K25, "K3": K3, "QWEN": QWEN, "TEXT": TEXT_ONLY, "UNKNOWN": UNKNOWN}
 
 
+def rule_names(text: str) -> list[str]:
+    return [name for name in text.split() if name != "-"]
+
+
 def product_rows() -> list[tuple[str, str, str, str, int, str, list[str]]]:
     rows: list[tuple[str, str, str, str, int, str, list[str]]] = []
     for line in PRODUCT.strip().splitlines():
@@ -106,7 +110,7 @@ def product_rows() -> list[tuple[str, str, str, str, int, str, list[str]]]:
         engine, name, gpu, flag = case.split()
         device, _, found = outcome.strip().partition(" ")
         for workers, names in zip((1, 16), found.split("/"), strict=True):
-            rows.append((engine, name, gpu, flag, workers, device, names.replace("-", "").split()))
+            rows.append((engine, name, gpu, flag, workers, device, rule_names(names)))
     return rows
 
 

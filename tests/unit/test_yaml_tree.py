@@ -56,7 +56,7 @@ def test_positions_count_code_points_from_one_and_end_exclusive() -> None:
     assert (a.span, one.span) == (Span(1, 1, 2), Span(1, 4, 5))
     assert b.span == Span(2, 1, 5)
     assert isinstance(table, Table)
-    assert table.span == Span(2, 7, 28)
+    assert table.span == Span(2, 7, 30)
     (_, text), (_, items) = table.entries
     assert text == Scalar("x y", False, Span(2, 11, 16))
     assert isinstance(items, Items)
