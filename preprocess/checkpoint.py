@@ -21,7 +21,7 @@ from .image_settings import (
     find_blocks,
     read_image_settings,
 )
-from .json_files import JsonObject, as_list, kind_of, object_at, read_json_object, show
+from .json_files import JsonObject, as_list, is_there, kind_of, object_at, read_json_object, show
 from .locate import Located, locate_checkpoint
 
 __all__ = ["Located", "locate_checkpoint", "read_checkpoint"]
@@ -67,12 +67,12 @@ def read_checkpoint(
 
 def tokenizer_kind(directory: Path) -> TokenizerKind | None:
     """Say which tokenizer file a directory has; tokenizer.json goes first, as in transformers."""
-    return next((kind for kind in TOKENIZER_KINDS if (directory / kind).is_file()), None)
+    return next((kind for kind in TOKENIZER_KINDS if is_there(directory / kind)), None)
 
 
 def _read_config(directory: Path) -> JsonObject:
     path = directory / CONFIG
-    if not path.exists():
+    if not is_there(path):
         message = f"{directory} is no checkpoint: it has no {CONFIG}"
         raise PlanError(message, hint="give the directory that holds the model's config.json")
     return read_json_object(path)
@@ -101,7 +101,7 @@ def _text(config: JsonObject, key: str, path: Path) -> str:
 
 def _processor_files(directory: Path) -> dict[str, JsonObject]:
     paths = [directory / file for file in (PREPROCESSOR, PROCESSOR)]
-    return {path.name: read_json_object(path) for path in paths if path.exists()}
+    return {path.name: read_json_object(path) for path in paths if is_there(path)}
 
 
 def _has_image_processor(files: dict[str, JsonObject]) -> bool:
@@ -128,12 +128,10 @@ def _image_settings(
     if blocks:
         return read_image_settings(blocks, vision)
     if is_ours:
-        looked = f"{PREPROCESSOR} and {PROCESSOR}"
-        found = f"{' and '.join(files)} hold" if files else f"neither {looked} is there to hold"
+        looked = " and ".join(files) or f"{PREPROCESSOR} and {PROCESSOR}, of which neither exists"
         message = (
-            f"{directory}: no image parameters: {found}"
-            f"{'' if not files else ' neither'} media_proc_cfg or the native keys "
-            f"({', '.join(NATIVE_KEYS.values())})"
+            f"{directory}: no image parameters, neither media_proc_cfg nor the native keys "
+            f"({', '.join(NATIVE_KEYS.values())}); looked in {looked}"
         )
         raise PlanError(message)
     return None

@@ -16,7 +16,7 @@ import tokenizers
 from kimi_serve.schemas.errors import PlanError
 
 from .json_files import JsonObject, as_list, as_object, object_at, read_json_object, show
-from .tokenizer import Tokenizer
+from .tokenizer import PLACEHOLDER, Tokenizer
 
 NEVER_ON_TEXT: JsonObject = {
     "added_tokens": [],
@@ -45,7 +45,8 @@ def load_fast_tokenizer(path: Path) -> FastTokenizer:
     document = read_json_object(path)
     declared = _declared_tokens(document, path)
     whole = _build(document, path)
-    for text, number in declared.items():
+    # The placeholder first: its error is the one that explains a wrong answer of the model.
+    for text, number in sorted(declared.items(), key=lambda item: item[0] != PLACEHOLDER):
         given = whole.token_to_id(text)
         if given != number:
             message = (

@@ -51,18 +51,18 @@ def download_snapshot(
     # One plain question first: the download itself would retry an unreachable hub for long.
     commit = _bounded(ask, ANSWER_TIMEOUT_S, repo_id, host)
 
-    def download() -> str:
-        return api.snapshot_download(  # pyright: ignore[reportUnknownMemberType] - of tqdm
+    def download() -> Path:
+        directory = api.snapshot_download(  # pyright: ignore[reportUnknownMemberType] - of tqdm
             repo_id,
             revision=commit or revision,
             cache_dir=cache,
             allow_patterns=list(FILES),
             etag_timeout=REQUEST_TIMEOUT_S,
         )
+        _remember(Path(directory), revision)
+        return Path(directory)
 
-    snapshot = Path(_bounded(download, DOWNLOAD_TIMEOUT_S, repo_id, host))
-    _remember(snapshot, revision)
-    return snapshot
+    return _bounded(download, DOWNLOAD_TIMEOUT_S, repo_id, host)
 
 
 def _remember(snapshot: Path, revision: str | None) -> None:

@@ -16,6 +16,14 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 JsonObject = dict[str, object]
 
 
+def is_there(path: Path) -> bool:
+    """Say whether a path exists; for one that may not be looked at, reading will say why."""
+    try:
+        return path.exists()
+    except OSError:
+        return True
+
+
 def read_bytes(path: Path, *, limit: int = MAX_FILE_BYTES) -> bytes:
     """Read a regular file of at most `limit` bytes."""
     try:

@@ -78,21 +78,31 @@ def _kind(local: Path, path: str) -> str:
 
 
 def _no_such_directory(path: str, local: Path, problem: str = "does not exist") -> ConfigError:
+    beside, hint = _neighbours(local)
+    return ConfigError(f"checkpoint {path!r} {problem}; {beside}", hint=hint)
+
+
+def _neighbours(local: Path) -> tuple[str, str | None]:
+    """Say what directories stand where `local` should, and which of them may be meant."""
     parent = next((above for above in local.parents if above.is_dir()), Path("/"))
     names = _directories(parent)
     shown = ", ".join(names[:MOST_SHOWN]) + (", ..." if len(names) > MOST_SHOWN else "")
-    beside = f"; {parent} has {shown}" if names else f"; {parent} has no directories"
+    beside = f"{parent} has {shown or 'no directories'}"
     missing = local.relative_to(parent).parts
     near = difflib.get_close_matches(missing[0], names, n=1, cutoff=0.5) if missing else []
     hint = f"did you mean {parent.joinpath(near[0], *missing[1:])}?" if near else None
-    return ConfigError(f"checkpoint {path!r} {problem}{beside}", hint=hint)
+    return beside, hint
 
 
 def _directories(parent: Path) -> list[str]:
     try:
-        return sorted(entry.name for entry in parent.iterdir() if entry.is_dir())
+        return sorted(entry.name for entry in parent.iterdir() if _is_shown(entry))
     except OSError:
         return []
+
+
+def _is_shown(entry: Path) -> bool:
+    return not entry.name.startswith(".") and entry.is_dir()
 
 
 def _from_hub(
@@ -142,9 +152,17 @@ def _not_cached(repo_id: str, revision: str | None, cache: Path, variable: str |
     others = f" (it has revisions {', '.join(have[:MOST_SHOWN])})" if have else ""
     reason = f"{variable} is set" if variable else "downloads are off for this command"
     asked = f" --revision {revision}" if revision else ""
-    return PlanError(
+    message = (
         f"{wanted} is neither a directory here nor complete in the hub cache {cache}{others}, and "
-        f"{reason}, so nothing is downloaded",
-        hint=f"on a machine with network: hf download {repo_id}{asked} --include '*.json' "
-        "'*.jinja' 'tiktoken.model'; or unset HF_HUB_OFFLINE; or give a directory",
+        f"{reason}, so nothing is downloaded"
     )
+    hint = (
+        f"on a machine with network: hf download {repo_id}{asked} --include '*.json' '*.jinja' "
+        "'tiktoken.model'; or unset HF_HUB_OFFLINE; or give a directory"
+    )
+    local = Path(repo_id).absolute()
+    if "/" in repo_id and local.parent.is_dir():  # a relative path looks like a hub id
+        beside, near = _neighbours(local)
+        message += f"; {beside}"
+        hint = f"{near} Or {hint}" if near else hint
+    return PlanError(message, hint=hint)

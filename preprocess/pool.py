@@ -1,9 +1,7 @@
 """The pool of worker processes: dispatch, replacement of the dead, nothing lost.
 
 Written here because no library pool keeps its jobs through repeated kills of its workers. A job
-is pure, so it is sent to another worker when its worker died; never after a timeout. Three
-crashes and it is refused: it is the job that crashes them. Kills from outside say nothing about
-the job, so it may survive more of those.
+is pure, so it is sent to another worker when its worker died; never after a timeout.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-import itertools
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,14 +17,14 @@ from typing import Any
 from kimi_serve.schemas import errors, messages
 from kimi_serve.schemas.worker import WorkerSpec
 
+from .dispatch import Dispatcher
 from .fork_client import ForkClient
+from .jobs import Death, Job
 from .process import describe_exit, is_crash
-from .worker_link import Death, Job, WorkerLink, WorkerState
+from .worker_link import WorkerLink, WorkerState
 
 logger = logging.getLogger(__name__)
 
-MAX_CRASHES = 3
-MAX_DEATHS = 8
 # A replacement that ends before it is ready is tried again after these pauses, then the pool
 # gives up.
 RESTART_BACKOFF_S = (0.0, 0.2, 1.0, 3.0, 10.0)
@@ -84,9 +81,7 @@ class Pool:
         self._job_timeout_s = job_timeout_s
         self._client = ForkClient(dict(specs[0].env), base_env)
         self._links: dict[int, WorkerLink] = {}
-        self._images: collections.deque[Job] = collections.deque()
-        self._texts: collections.deque[Job] = collections.deque()
-        self._ids = itertools.count(1)
+        self._jobs = Dispatcher(job_timeout_s, self._on_overdue)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._start_failures = collections.Counter[int]()
         self.has_started = False
@@ -139,8 +134,7 @@ class Pool:
         for link in self._links.values():
             if link.end is None:
                 await link.close("stopped")
-        for job in [*self._images, *self._texts]:
-            _settle(job, errors.UnavailableError("the server is stopping"))
+        self._jobs.fail_all("the server is stopping")
 
     # State
 
@@ -158,7 +152,7 @@ class Pool:
     @property
     def num_queued(self) -> int:
         """Count the jobs that no worker has taken yet."""
-        return len(self._images) + len(self._texts)
+        return self._jobs.num_queued
 
     @property
     def fork_server_pid(self) -> int | None:
@@ -178,11 +172,7 @@ class Pool:
 
         Raises RequestError of the kind that the worker reported.
         """
-        job = self._job(
-            reference, is_image=True, make=lambda job_id, slot: messages.ImageJob(job_id, slot)
-        )
-        self._images.append(job)
-        self._pump()
+        job = self._add(reference, messages.ImageJob, is_image=True)
         try:
             link, slot, result = await job.answered
         except asyncio.CancelledError:
@@ -196,63 +186,33 @@ class Pool:
             link.release(slot)
             self._pump()
 
-    async def prompt(
-        self, payload: bytes, num_images: int
-    ) -> tuple[messages.TokensResult, bytes]:
+    async def prompt(self, payload: bytes, num_images: int) -> tuple[messages.TokensResult, bytes]:
         """Render and tokenise a chat; gives the answer and the ids as little-endian int32."""
-        return await self._text(payload, lambda id_: messages.PromptJob(id_, num_images))
+        return await self._text(
+            payload, lambda job_id, _slot: messages.PromptJob(job_id, num_images)
+        )
 
     async def text(self, payload: bytes) -> tuple[messages.TokensResult, bytes]:
         """Tokenise one text; gives the answer and the ids as little-endian int32."""
-        return await self._text(payload, messages.TextJob)
+        return await self._text(payload, lambda job_id, _slot: messages.TextJob(job_id))
 
     async def _text(
-        self, payload: bytes, make: Callable[[int], messages.Message]
+        self, payload: bytes, make: Callable[[int, int], messages.Message]
     ) -> tuple[messages.TokensResult, bytes]:
-        job = self._job(payload, is_image=False, make=lambda job_id, _slot: make(job_id))
-        self._texts.append(job)
-        self._pump()
-        result, ids = await job.answered
+        result, ids = await self._add(payload, make, is_image=False).answered
         return result, ids
 
-    def _job(
-        self, payload: bytes, *, is_image: bool, make: Callable[[int, int], messages.Message]
+    def _add(
+        self, payload: bytes, make: Callable[[int, int], messages.Message], *, is_image: bool
     ) -> Job:
         if self._is_closing or self._has_failed:
             raise errors.UnavailableError("the server is stopping")
-        job_id = next(self._ids)
-        return Job(
-            id=job_id,
-            payload=payload,
-            is_image=is_image,
-            make=lambda slot: make(job_id, slot),
-            answered=asyncio.get_running_loop().create_future(),
-        )
+        job = self._jobs.add(payload, make, is_image=is_image)
+        self._pump()
+        return job
 
     def _pump(self) -> None:
-        """Give every queued job to a worker that can take it now."""
-        links = sorted(self._links.values(), key=lambda link: link.spec.index)
-        while self._texts and (usable := [link for link in links if link.is_usable]):
-            self._dispatch(self._texts.popleft(), min(usable, key=_text_load))
-        for job in list(self._images):
-            idle = [link for link in links if link.can_take_image]
-            if not idle:
-                break
-            # Not to the worker that died with it, as long as there is another.
-            tried = {death.index for death in job.deaths}
-            fresh = [link for link in idle if link.spec.index not in tried]
-            if not fresh and any(link.spec.index not in tried for link in links if link.is_usable):
-                continue
-            self._images.remove(job)
-            self._dispatch(job, min(fresh or idle, key=lambda link: len(link.text_jobs)))
-
-    def _dispatch(self, job: Job, link: WorkerLink) -> None:
-        if job.answered.done():  # cancelled while it waited
-            return
-        link.send(job)
-        job.overdue = asyncio.get_running_loop().call_later(
-            self._job_timeout_s, self._on_overdue, link, job
-        )
+        self._jobs.pump(link for _, link in sorted(self._links.items()))
 
     # Events
 
@@ -296,21 +256,17 @@ class Pool:
             logger.error("%s answered job %d, which it does not have", link.name, message.id)
             link.kill()
             return
-        if job.overdue is not None:
-            job.overdue.cancel()
+        job.stop_clock()
         is_leased = False
         match message:
             case messages.JobFailed():
-                _settle(job, _error(message))
+                job.fail(_error(message))
             case messages.ImageResult():
                 self.counts.images += 1
-                if not job.answered.done():
-                    job.answered.set_result((link, job.slot, message))
-                    is_leased = True
+                is_leased = job.answer((link, job.slot, message))
             case messages.TokensResult():
                 self.counts.texts += 1
-                if not job.answered.done():
-                    job.answered.set_result((message, payload))
+                job.answer((message, payload))
         if job.is_image and not is_leased:
             link.release(job.slot)
         self._pump()
@@ -323,10 +279,7 @@ class Pool:
             job.id,
             self._job_timeout_s,
         )
-        _settle(
-            job,
-            errors.DeadlineError(f"not finished within {self._job_timeout_s:g} s"),
-        )
+        job.fail(errors.DeadlineError(f"not finished within {self._job_timeout_s:g} s"))
         link.kill()
 
     def on_spawned(self, index: int, pid: int) -> None:
@@ -365,26 +318,10 @@ class Pool:
         link.end = "stopped" if link.is_stopping else "failed"
         self._task(self._finish(link, how, was_ready=was_ready))
         for job in link.take_all():
-            if job.overdue is not None:
-                job.overdue.cancel()
-            job.deaths.append(Death(link.spec.index, how, is_crash))
-            self._send_elsewhere(job)
+            if self._jobs.send_elsewhere(job, Death(link.spec.index, how, is_crash)):
+                self.counts.retried += 1
         self._notify()
         self._pump()
-
-    def _send_elsewhere(self, job: Job) -> None:
-        if job.answered.done():
-            return
-        crashes = sum(death.is_crash for death in job.deaths)
-        ends = ", ".join(death.how for death in job.deaths)
-        if crashes >= MAX_CRASHES:
-            _settle(job, errors.MediaError(f"refused: it crashed {crashes} workers ({ends})"))
-        elif len(job.deaths) >= MAX_DEATHS:
-            message = f"{len(job.deaths)} workers ended while they had it ({ends})"
-            _settle(job, errors.UnavailableError(message))
-        else:
-            self.counts.retried += 1
-            (self._images if job.is_image else self._texts).appendleft(job)
 
     async def _finish(self, link: WorkerLink, how: str, *, was_ready: bool) -> None:
         await link.close(link.end or "failed")
@@ -408,8 +345,7 @@ class Pool:
         assert self._failed is not None
         if not self._failed.done():
             self._failed.set_result(error)
-        for job in [*self._images, *self._texts]:
-            _settle(job, errors.UnavailableError("the workers cannot be started"))
+        self._jobs.fail_all("the workers cannot be started")
         self._notify()
 
     @property
@@ -435,20 +371,11 @@ class Pool:
         task.add_done_callback(self._tasks.discard)
 
 
-def _text_load(link: WorkerLink) -> tuple[int, bool]:
-    return len(link.text_jobs), link.image_job is not None
-
-
 def _release_unseen(job: Job) -> None:
     """Free the slot of an answer that came in the moment its waiter was cancelled."""
     if job.answered.done() and not job.answered.cancelled() and not job.answered.exception():
         link, slot, _ = job.answered.result()
         link.release(slot)
-
-
-def _settle(job: Job, error: errors.KimiServeError) -> None:
-    if not job.answered.done():
-        job.answered.set_exception(error)
 
 
 def _error(failed: messages.JobFailed) -> errors.KimiServeError:

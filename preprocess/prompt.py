@@ -57,10 +57,13 @@ def render_prompt(
     tokenizer: Tokenizer,
     *,
     add_generation_prompt: bool = True,
-    template_kwargs: Mapping[str, object] | None = None,
-    tools: Sequence[object] | None = None,
+    template_kwargs: object = None,
+    tools: object = None,
 ) -> TokenizedPrompt:
-    """Render a chat and encode it; the placeholders are as many as the chat has images."""
+    """Render a chat and encode it; the placeholders are as many as the chat has images.
+
+    `template_kwargs` (an object) and `tools` (a list) are taken as they came in the request.
+    """
     request = _request(chat, template_kwargs, tools)
     guard = Guard.make(request, template, tokenizer)
     variables: dict[str, Any] = guard.cover(request)
@@ -160,22 +163,25 @@ class Guard:
         return covered
 
 
-def _request(
-    chat: Chat, template_kwargs: Mapping[str, object] | None, tools: Sequence[object] | None
-) -> dict[str, Any]:
+def _request(chat: Chat, template_kwargs: object, tools: object) -> dict[str, Any]:
     """Gather all that came from the request, as the variables that the template sees."""
-    kwargs = copy_json(dict(template_kwargs or {}), "chat_template_kwargs")
+    copied = copy_json(template_kwargs, "chat_template_kwargs")
+    kwargs: dict[str, Any] | None = {} if copied is None else as_object(copied)
+    if kwargs is None:
+        message = "chat_template_kwargs must be an object"
+        raise RequestError(message, param="chat_template_kwargs")
     clash = sorted(OWN_VARIABLES.intersection(kwargs))
     if clash:
         message = f"chat_template_kwargs must not set {', '.join(clash)}"
         raise RequestError(message, param="chat_template_kwargs")
-    if tools is not None and not isinstance(tools, list | tuple):
+    copied_tools: Any = copy_json(tools, "tools")
+    if copied_tools is not None and not isinstance(copied_tools, list):
         message = "tools must be a list of tools"
         raise RequestError(message, param="tools")
     return {
         **kwargs,
         "messages": list(chat.messages),
-        "tools": copy_json(tools, "tools") or None,
+        "tools": copied_tools or None,
     }
 
 

@@ -15,7 +15,15 @@ import tiktoken
 
 from kimi_serve.schemas.errors import PlanError
 
-from .json_files import JsonObject, as_object, object_at, read_bytes, read_json_object, show
+from .json_files import (
+    JsonObject,
+    as_object,
+    is_there,
+    object_at,
+    read_bytes,
+    read_json_object,
+    show,
+)
 from .tokenizer import Tokenizer
 
 # How the checkpoint's own tokenizer cuts text into words.
@@ -138,7 +146,7 @@ def special_table(base: int, config: Path) -> dict[str, int]:
 
     Ids without a name are <|reserved_token_ID|>, as in the checkpoint's tokenizer.
     """
-    document = read_json_object(config) if config.exists() else {}
+    document = read_json_object(config) if is_there(config) else {}
     added = object_at(document, "added_tokens_decoder", config)
     if added is not None:
         names = dict(_added_names(added, base, config))

@@ -19,7 +19,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from kimi_serve.schemas.errors import PlanError, RequestError
 
-from .json_files import JsonObject, as_list, as_object, read_json_object, read_text, show
+from .json_files import JsonObject, as_list, as_object, is_there, read_json_object, read_text, show
 
 FILE = "chat_template.jinja"
 CONFIG = "tokenizer_config.json"
@@ -85,10 +85,10 @@ class ChatTemplate:
 def load_chat_template(directory: Path) -> ChatTemplate:
     """Load chat_template.jinja, else the template in tokenizer_config.json."""
     config_path = directory / CONFIG
-    config = read_json_object(config_path) if config_path.exists() else {}
+    config = read_json_object(config_path) if is_there(config_path) else {}
     special_tokens = dict(_special_tokens(config))
     path = directory / FILE
-    if path.exists():
+    if is_there(path):
         return ChatTemplate(read_text(path), special_tokens=special_tokens, name=str(path))
     source = _configured(config.get("chat_template"), config_path)
     if source is None:

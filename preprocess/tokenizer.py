@@ -29,6 +29,7 @@ class Tokenizer(ABC):
 
     def __init__(self, special_ids: Mapping[str, int], unknown_id: int | None = None) -> None:
         self.special_ids: Mapping[str, int] = MappingProxyType(dict(special_ids))
+        self.unknown_id = unknown_id
         self._barred = frozenset(special_ids.values()) - {unknown_id}
         longest_first = sorted(special_ids, key=len, reverse=True)
         self.special_pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
@@ -77,12 +78,13 @@ def load_tokenizer(spec: TokenizerSpec) -> Tokenizer:
         from .rank_tokenizer import load_rank_tokenizer
 
         tokenizer = load_rank_tokenizer(directory / spec.kind)
-    _check_placeholder(tokenizer.special_ids, spec.placeholder_id, directory / spec.kind)
+    _check_placeholder(tokenizer, spec.placeholder_id, directory / spec.kind)
     return tokenizer
 
 
-def _check_placeholder(special_ids: Mapping[str, int], expected: int | None, path: Path) -> None:
+def _check_placeholder(tokenizer: Tokenizer, expected: int | None, path: Path) -> None:
     """Refuse a tokenizer whose media placeholder is not the one that the model was built for."""
+    special_ids = tokenizer.special_ids
     wanted = "names none" if expected is None else f"says {expected}"
     names = [name for name, number in special_ids.items() if number == expected]
     called = f", which the tokenizer calls {names[0]}" if names else ""
@@ -91,8 +93,10 @@ def _check_placeholder(special_ids: Mapping[str, int], expected: int | None, pat
         message = f"{path} has no added token {PLACEHOLDER}; config.json {wanted}{called}"
         raise PlanError(message, hint=hint)
     found = special_ids[PLACEHOLDER]
-    if found == special_ids.get(UNKNOWN):
-        message = f"{path} gives {PLACEHOLDER} the id {found} of {UNKNOWN}; config.json {wanted}"
+    if found in (tokenizer.unknown_id, special_ids.get(UNKNOWN)):
+        message = (
+            f"{path} gives {PLACEHOLDER} the id {found} of the unknown token; config.json {wanted}"
+        )
         raise PlanError(message, hint=hint)
     if expected is not None and found != expected:
         message = f"{path} gives {PLACEHOLDER} the id {found}; config.json {wanted}{called}"

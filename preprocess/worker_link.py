@@ -10,14 +10,14 @@ import os
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from kimi_serve.schemas import messages
 from kimi_serve.schemas.worker import WorkerSpec
 
 from .arena import Arena
 from .fork_client import ForkClient, kill
+from .jobs import Job
 
 logger = logging.getLogger(__name__)
 
@@ -25,32 +25,6 @@ WorkerState = Literal["starting", "ready", "busy", "stopping", "stopped", "faile
 
 EOF_GRACE_S = 0.5
 _LOG_LINES_KEPT = 40
-
-
-@dataclass(frozen=True, slots=True)
-class Death:
-    """The end of a worker that had a job: how, and whether of the worker's own making."""
-
-    index: int
-    how: str
-    is_crash: bool
-
-
-@dataclass(eq=False, slots=True)
-class Job:
-    """Something that a worker is asked to do, kept until it is answered.
-
-    `slot` is where its worker puts the pixels, -1 for a text.
-    """
-
-    id: int
-    payload: bytes
-    is_image: bool
-    make: Callable[[int], messages.Message]
-    answered: asyncio.Future[Any]
-    slot: int = -1
-    deaths: list[Death] = field(default_factory=list[Death])
-    overdue: asyncio.TimerHandle | None = None
 
 
 class WorkerLink:

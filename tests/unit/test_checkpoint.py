@@ -304,7 +304,7 @@ NAN = float("nan")
 EMPTY: dict[str, object] = {}
 PAIRS: list[object] = [[], [2, 3], [2, 2, 2]]
 BAD_COUNTS = [0, -1, "14", 14.0, True, NAN, float("inf"), 1 << 40, EMPTY, *PAIRS]
-MEDIA_FAULTS: list[tuple[dict[str, object], list[str]]] = [
+MEDIA_FAULTS: list[Any] = [
     *(({key: None}, [key]) for key in MEDIA if key in dir(KIMI)),
     *(
         ({key: value}, [key, "whole number"])
@@ -498,6 +498,12 @@ def test_missing_directory(here: Path, spelling: str) -> None:
     assert repr(path) in caught.value.message
     assert "kimi-k25, other" in caught.value.message
     assert "kimi-k25" in (caught.value.hint or "")
+
+
+def test_relative_path_that_reads_like_a_hub_id(here: Path) -> None:
+    with pytest.raises(PlanError, match="models has kimi-k25, other") as caught:
+        locate("models/kimi-k2.5", HOME=str(here))
+    assert f"did you mean {here / 'models' / 'kimi-k25'}?" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(

@@ -283,6 +283,12 @@ def test_kwargs_cannot_replace_our_variables(name: str) -> None:
         prompt_of(user("hi"), template_kwargs={name: []})
 
 
+@pytest.mark.parametrize("kwargs", ["x", [["a", 1]], 3, {3: 4}])
+def test_kwargs_must_be_an_object(kwargs: Any) -> None:
+    with pytest.raises(RequestError, match="chat_template_kwargs"):
+        prompt_of(user("hi"), template_kwargs=kwargs)
+
+
 @pytest.mark.parametrize("tools", ["x", {"a": 1}, 3])
 def test_tools_must_be_a_list(tools: Any) -> None:
     with pytest.raises(RequestError, match="tools"):

@@ -226,7 +226,7 @@ def drop_placeholder(document: Any) -> None:
 
 
 DAMAGES: list[tuple[Callable[[Any], object], list[str]]] = [
-    (with_gap, ["declares", "163584", "without gaps"]),
+    (with_gap, ["declares <|media_pad|> as id 163605", "gives 426", "without gaps"]),
     (change(lstrip=True), ["lstrip", "<|im_user|>"]),
     (change(rstrip=True), ["rstrip"]),
     (change(single_word=True), ["single_word"]),
@@ -275,7 +275,17 @@ def test_config_without_placeholder_takes_the_tokenizers() -> None:
     assert tokenizer.placeholder_id == PAD
 
 
-def test_placeholder_is_unknown_token(tmp_path: Path) -> None:
+def test_placeholder_is_the_models_unknown_token(tmp_path: Path) -> None:
+    model: Any = tokenizers.models.WordLevel(
+        {"<|media_pad|>": 7, "a": 1}, unk_token="<|media_pad|>"
+    )
+    document = json.loads(tokenizers.Tokenizer(model).to_str())
+    document["added_tokens"] = [added(7, "<|media_pad|>")]
+    with pytest.raises(PlanError, match=r"the id 7 of the unknown token; config\.json says 7"):
+        load_json(tmp_path, document, 7)
+
+
+def test_placeholder_of_config_is_unknown_token(tmp_path: Path) -> None:
     table = {str(len(RANKS)): {"content": "[UNK]"}}
     with pytest.raises(PlanError, match=r"no added token <\|media_pad\|>.*calls \[UNK\]"):
         load_ranks(write_toy(tmp_path, table), len(RANKS))

@@ -1,0 +1,68 @@
+"""What workers are asked to do, and the end of a job: answered, refused, or given up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kimi_serve.schemas import errors, messages
+
+# A job that crashes this many workers is refused: it is the job that crashes them.
+MAX_CRASHES = 3
+# Kills from outside say nothing about the job, so it survives more of those.
+MAX_DEATHS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """The end of a worker that had a job: how, and whether of the worker's own making."""
+
+    index: int
+    how: str
+    is_crash: bool
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """Something that a worker is asked to do, kept until it is answered.
+
+    `slot` is where its worker puts the pixels, -1 for a text.
+    """
+
+    id: int
+    payload: bytes
+    is_image: bool
+    make: Callable[[int], messages.Message]
+    answered: asyncio.Future[Any]
+    slot: int = -1
+    deaths: list[Death] = field(default_factory=list[Death])
+    overdue: asyncio.TimerHandle | None = None
+
+    def answer(self, value: object) -> bool:
+        """Hand over the answer; False when nobody waits for it any more."""
+        if self.answered.done():
+            return False
+        self.answered.set_result(value)
+        return True
+
+    def fail(self, error: errors.KimiServeError) -> None:
+        """Hand over an error, if anybody still waits."""
+        if not self.answered.done():
+            self.answered.set_exception(error)
+
+    def stop_clock(self) -> None:
+        if self.overdue is not None:
+            self.overdue.cancel()
+
+    def verdict(self) -> errors.RequestError | None:
+        """Say why the job is not to be tried again, None while it may be."""
+        crashes = sum(death.is_crash for death in self.deaths)
+        ends = ", ".join(death.how for death in self.deaths)
+        if crashes >= MAX_CRASHES:
+            return errors.MediaError(f"refused: it crashed {crashes} workers ({ends})")
+        if len(self.deaths) >= MAX_DEATHS:
+            message = f"{len(self.deaths)} workers ended while they had it ({ends})"
+            return errors.UnavailableError(message)
+        return None
