@@ -90,7 +90,8 @@ def measure_peer(python: str, workers: int) -> Figures:
             stderr=subprocess.DEVNULL,
             text=True,
         ) as peer:
-            assert peer.stdin is not None and peer.stdout is not None
+            assert peer.stdin is not None
+            assert peer.stdout is not None
             words = peer.stdout.readline().split()
             if not words:
                 raise SystemExit(f"the peer did not start; does {python} have the gpu extra?")

@@ -1,4 +1,4 @@
-"""The command line: thin commands, and the one place that turns errors into words and exit codes."""
+"""The command line: thin commands, and the one place that turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _show(error: KimiServeError) -> None:
 )
 @click.version_option(VERSION, package_name="kimi-serve")
 @click.pass_context
-def cli(ctx: click.Context, **_: object) -> None:
+def cli(ctx: click.Context, /, **_: object) -> None:
     """Serve, unless a command follows."""
     if ctx.invoked_subcommand is None:
         _serve(ctx)
@@ -97,10 +97,10 @@ def _serve(ctx: click.Context) -> None:
 @click.option("--changed", is_flag=True, help="Leave out settings that nobody set.")
 @click.pass_context
 def plan(
-    ctx: click.Context, profile_argument: str | None, as_json: bool, changed: bool, **_: object
+    ctx: click.Context, /, profile_argument: str | None, as_json: bool, changed: bool, **_: object
 ) -> None:
     """Print the plan."""
-    from .render import plan_json, plan_text
+    from .report.render import plan_json, plan_text
 
     env = dict(os.environ)
     profiles = given_profiles(ctx)
@@ -116,18 +116,16 @@ def plan(
 @cli.command(cls=SettingsCommand, help="Show one setting: its value and everyone who set it.")
 @click.argument("path")
 @click.pass_context
-def explain(ctx: click.Context, path: str, **_: object) -> None:
+def explain(ctx: click.Context, /, path: str, **_: object) -> None:
     """Print one setting."""
-    from .render import explain_text
+    from .report.render import explain_text
 
     env = dict(os.environ)
     loaded = load(given_profiles(ctx), given_flags(ctx), given_set_items(ctx), env)
     click.echo(explain_text(loaded, path))
 
 
-@cli.command(
-    cls=SettingsCommand, help="Put image files through the processor, without a server."
-)
+@cli.command(cls=SettingsCommand, help="Put image files through the processor, without a server.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="Write a safetensors file.")
 @click.option(
@@ -137,13 +135,16 @@ def explain(ctx: click.Context, path: str, **_: object) -> None:
 )
 @click.pass_context
 def preprocess(
-    ctx: click.Context, files: tuple[Path, ...], out: Path | None, picture: Path | None, **_: object
+    ctx: click.Context,
+    /,
+    files: tuple[Path, ...],
+    out: Path | None,
+    picture: Path | None,
+    **_: object,
 ) -> None:
     """Process files and print what the model would see of them."""
     env = dict(os.environ)
-    made = make_plan(
-        load(given_profiles(ctx), given_flags(ctx), given_set_items(ctx), env), env
-    )
+    made = make_plan(load(given_profiles(ctx), given_flags(ctx), given_set_items(ctx), env), env)
     from .preprocess_files import preprocess_files
 
     for line in preprocess_files(made.worker_specs()[0], files, out=out, picture=picture):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kimi_serve.preprocess.checkpoint import locate_checkpoint, read_checkpoint
+from kimi_serve.preprocess.checkpoint_files.checkpoint import locate_checkpoint, read_checkpoint
 from kimi_serve.schemas.checkpoint import CheckpointFacts
 from kimi_serve.schemas.plan import LaunchPlan, LoadedSettings
 from kimi_serve.schemas.settings import ModelSettings
 from kimi_serve.schemas.support import load_support
 
-from .hardware import probe
-from .resolve import resolve
+from .machine.hardware import probe
+from .resolver.resolve import resolve
 from .sources.load import load_settings
 
 

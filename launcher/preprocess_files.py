@@ -9,9 +9,9 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from kimi_serve.preprocess.decode import decode_image
-from kimi_serve.preprocess.image_processor import ImageProcessor, ProcessedImage
-from kimi_serve.preprocess.kimi import plan_resize, resize_pixels
+from kimi_serve.preprocess.images.decode import decode_image
+from kimi_serve.preprocess.images.image_processor import ImageProcessor, ProcessedImage
+from kimi_serve.preprocess.images.kimi import plan_resize, resize_pixels
 from kimi_serve.preprocess.tensor_file import Tensor, safetensors_chunks
 from kimi_serve.schemas.errors import ConfigError, MediaError
 from kimi_serve.schemas.worker import WorkerSpec
@@ -39,7 +39,7 @@ def preprocess_files(
             raise ConfigError(f"{file}: {error.message}", hint=error.hint) from None
         done.append(image)
         if out is not None:
-            pixels.append(memoryview(values).cast("B"))
+            pixels.append(values.data.cast("B"))
         yield _line(file, image)
     if out is not None:
         _write_tensors(spec, files, done, pixels, out)

@@ -9,15 +9,15 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING
 
-from kimi_serve.preprocess.pool import Pool
+from kimi_serve.preprocess.workers.pool import Pool
 from kimi_serve.schemas.errors import PlanError, WorkerError
 from kimi_serve.schemas.plan import LaunchPlan
 from kimi_serve.schemas.settings import ServerSettings
 
-from .render import log_lines
+from .report.render import log_lines
 
 if TYPE_CHECKING:
     import uvicorn
@@ -55,7 +55,7 @@ def serve(plan: LaunchPlan, base_env: Mapping[str, str]) -> None:
 
 
 @contextlib.contextmanager
-def _bind(server: ServerSettings) -> Iterator[socket.socket]:
+def _bind(server: ServerSettings) -> Generator[socket.socket]:
     """Take the port before anything is started."""
     family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -145,11 +145,11 @@ class _Serving:
 def _http_server(plan: LaunchPlan, pool: Pool) -> uvicorn.Server:
     import uvicorn
 
-    from .app import create_app
+    from .front.app import create_app
 
     class Server(uvicorn.Server):
         @contextlib.contextmanager
-        def capture_signals(self) -> Iterator[None]:
+        def capture_signals(self) -> Generator[None]:
             yield  # `_Serving` has them
 
     config = uvicorn.Config(

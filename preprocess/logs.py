@@ -10,13 +10,12 @@ from typing import Literal, TextIO
 
 
 class _TextFormatter(logging.Formatter):
-    converter = time.gmtime
-
     def __init__(self, process: str) -> None:
         super().__init__(
             f"%(asctime)s.%(msecs)03dZ %(levelname)-7s {process}: %(message)s",
             "%Y-%m-%dT%H:%M:%S",
         )
+        self.converter = time.gmtime
 
 
 class _JsonFormatter(logging.Formatter):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 _HEADER = struct.Struct("<II")
 HEADER_BYTES = _HEADER.size
@@ -159,11 +159,11 @@ def unpack_header(header: bytes) -> tuple[int, int]:
 
 def unpack(text: bytes) -> Message:
     """Read the JSON of a frame; lists become tuples."""
-    fields = json.loads(text)
+    fields: dict[str, Any] = json.loads(text)
     kind = _TYPES[fields.pop("kind")]
     message: Message = kind(
         **{
-            name: tuple(value) if isinstance(value, list) else value
+            name: tuple(cast("list[object]", value)) if isinstance(value, list) else value
             for name, value in fields.items()
         }
     )

@@ -30,7 +30,7 @@ class SettingValue:
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """What the sources gave: the settings, the origin of each leaf, and notes that are no errors."""
+    """What the sources gave: settings, the origin of each leaf, notes that are no errors."""
 
     settings: Settings
     values: tuple[SettingValue, ...]

@@ -60,11 +60,15 @@ class ModelSettings(Section):
     )
     revision: str | None = setting(None, "Revision of a hub id.", flag="--revision", min_length=1)
     tokenizer_path: Annotated[str | None, ModelPath()] = setting(
-        None, "Take the tokenizer from here instead of model.path.", flag="--tokenizer-path",
+        None,
+        "Take the tokenizer from here instead of model.path.",
+        flag="--tokenizer-path",
         min_length=1,
     )
     served_name: str | None = setting(
-        None, "The name that /v1/models and answers show.", flag="--served-model-name",
+        None,
+        "The name that /v1/models and answers show.",
+        flag="--served-model-name",
         min_length=1,
     )
     trust_remote_code: bool = setting(
@@ -157,9 +161,7 @@ class EngineSettings(Section):
     )
     args: tuple[str, ...] = setting((), "Further arguments of the engine, one item each.")
     env: dict[str, str] = setting({}, "Further variables of the engine.")
-    startup_timeout_s: float = setting(
-        1800.0, "Time for the engine to be ready.", gt=0, le=86400
-    )
+    startup_timeout_s: float = setting(1800.0, "Time for the engine to be ready.", gt=0, le=86400)
 
 
 class GpuSettings(Section):

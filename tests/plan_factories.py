@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from kimi_serve.launcher.resolve import resolve
+from kimi_serve.launcher.resolver.resolve import resolve
 from kimi_serve.schemas.checkpoint import CheckpointFacts
 from kimi_serve.schemas.fields import setting_fields
 from kimi_serve.schemas.findings import Finding

@@ -13,9 +13,9 @@ from image_samples import DATA, DEFAULT_FORMATS, DISPLAY, KIMI, encoded, load_js
 from numpy.typing import NDArray
 from PIL import Image
 
-from kimi_serve.preprocess.decode import decode_image
-from kimi_serve.preprocess.image_processor import ImageProcessor
-from kimi_serve.preprocess.kimi import plan_resize, resize_pixels
+from kimi_serve.preprocess.images.decode import decode_image
+from kimi_serve.preprocess.images.image_processor import ImageProcessor
+from kimi_serve.preprocess.images.kimi import plan_resize, resize_pixels
 from kimi_serve.schemas.worker import ResizeConfig
 
 GOLDEN = load_json("golden/golden.json")

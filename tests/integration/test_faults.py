@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-
 from integration_server import DATA, RunningServer, Start
 
 PHOTO = DATA / "golden" / "phone_1440x3120.png"
@@ -54,7 +53,7 @@ def test_kill_9_under_load_loses_no_request(start: Start) -> None:
     server = start("--tokenizer-worker-num", "4").wait_until_serving()
     body = body_of(DATA / "golden" / "hd_1920x1080.png", SMALL)
 
-    def digest() -> str:
+    def digest(_: int = 0) -> str:
         with server.client(headers={"accept": "application/vnd.safetensors"}) as client:
             response = client.post("/v1/preprocess", json=body)
         assert response.status_code == 200, response.text
@@ -75,7 +74,7 @@ def test_kill_9_under_load_loses_no_request(start: Start) -> None:
     killing.start()
     try:
         with ThreadPoolExecutor(8) as clients:
-            answers = list(clients.map(lambda _: digest(), range(80)))
+            answers = list(clients.map(digest, range(80)))
     finally:
         stop.set()
         killing.join()
@@ -173,7 +172,9 @@ def test_a_worker_that_cannot_be_built_fails_the_launch(start: Start, tmp_path: 
     for file in demo.iterdir():
         text = file.read_text(encoding="utf-8")
         if file.name == "config.json":
-            text = text.replace('"media_placeholder_token_id": 163605', '"media_placeholder_token_id": 163602')
+            text = text.replace(
+                '"media_placeholder_token_id": 163605', '"media_placeholder_token_id": 163602'
+            )
             text = text.replace('"image_token_id": 163605', '"image_token_id": 163602')
         (checkpoint / file.name).write_text(text, encoding="utf-8")
     server = start("--model-path", str(checkpoint))

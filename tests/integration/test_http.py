@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
-from safetensors import deserialize
-
+import safetensors
 from integration_server import DATA, RunningServer, Start, launch
 
 GOLDEN = json.loads((DATA / "golden" / "golden.json").read_text(encoding="utf-8"))
@@ -34,6 +34,13 @@ def data_url(file: Path, mime: str = "image/png") -> str:
 def post(server: RunningServer, body: object, **headers: str) -> httpx.Response:
     with server.client() as client:
         return client.post("/v1/preprocess", json=body, headers=headers)
+
+
+def tensors_of(response: httpx.Response) -> dict[str, dict[str, Any]]:
+    """Read a safetensors body with the library."""
+    deserialize: Callable[[bytes], list[tuple[str, dict[str, Any]]]]
+    deserialize = cast("Any", safetensors).deserialize
+    return dict(deserialize(response.content))
 
 
 def error_of(response: httpx.Response) -> dict[str, Any]:
@@ -95,12 +102,10 @@ def test_safetensors_holds_what_json_holds(server: RunningServer) -> None:
     plain = post(server, body).json()
     response = post(server, body, accept="application/vnd.safetensors")
     assert response.headers["content-type"] == "application/vnd.safetensors"
-    tensors = dict(deserialize(response.content))
+    tensors = tensors_of(response)
     assert tensors["pixel_values"]["dtype"] == "F32"
     assert tensors["pixel_values"]["shape"] == [4, 3, 14, 14]
-    assert bytes(tensors["pixel_values"]["data"]) == base64.b64decode(
-        plain["pixel_values"]["data"]
-    )
+    assert bytes(tensors["pixel_values"]["data"]) == base64.b64decode(plain["pixel_values"]["data"])
     assert memoryview(bytes(tensors["input_ids"]["data"])).cast("q").tolist() == plain["input_ids"]
     assert memoryview(bytes(tensors["grid_thws"]["data"])).cast("q").tolist() == [1, 2, 2]
     header_bytes = int.from_bytes(response.content[:8], "little")
@@ -246,7 +251,9 @@ def test_bounds_on_bodies(start: Start) -> None:
     with running.client() as client:
         large = client.post("/v1/preprocess", content=b" " * 30000)
         chunked = client.post("/v1/preprocess", content=iter([b" " * 15000] * 2))
-        many = client.post("/v1/preprocess", json={"images": [data_url(DATA / "images" / "13x13.png")] * 4})
+        many = client.post(
+            "/v1/preprocess", json={"images": [data_url(DATA / "images" / "13x13.png")] * 4}
+        )
         heavy = client.post("/v1/preprocess", json={"images": [data_url(RED_28)]})
     assert large.status_code == chunked.status_code == 413
     assert "server.max_body_bytes" in error_of(large)["message"]
@@ -264,12 +271,14 @@ def test_a_full_queue_answers_at_once(start: Start) -> None:
     assert response.headers["retry-after"] == "1"
 
 
-@pytest.mark.parametrize(("dtype", "itemsize", "name"), [("bfloat16", 2, "BF16"), ("uint8", 1, "U8")])
+@pytest.mark.parametrize(
+    ("dtype", "itemsize", "name"), [("bfloat16", 2, "BF16"), ("uint8", 1, "U8")]
+)
 def test_other_types(start: Start, dtype: str, itemsize: int, name: str) -> None:
     running = start("--image-dtype", dtype).wait_until_serving()
     body = {"images": [data_url(RED_28)]}
     plain = post(running, body).json()
     assert plain["pixel_values"]["dtype"] == dtype
     assert len(base64.b64decode(plain["pixel_values"]["data"])) == 4 * 588 * itemsize
-    tensors = dict(deserialize(post(running, body, accept="application/vnd.safetensors").content))
+    tensors = tensors_of(post(running, body, accept="application/vnd.safetensors"))
     assert tensors["pixel_values"]["dtype"] == name

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from kimi_serve.preprocess import hub
-from kimi_serve.preprocess.hub_cache import find_snapshot
-from kimi_serve.preprocess.locate import BUNDLED, Located, locate_checkpoint
+from kimi_serve.preprocess.checkpoint_files import hub
+from kimi_serve.preprocess.checkpoint_files.hub_cache import find_snapshot
+from kimi_serve.preprocess.checkpoint_files.locate import BUNDLED, Located, locate_checkpoint
 from kimi_serve.schemas.errors import PlanError
 
 REPO = "moonshotai/Kimi-K2.5"

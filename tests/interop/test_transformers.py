@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from kimi_serve.preprocess.image_processor import ImageProcessor
-from kimi_serve.preprocess.kimi import plan_resize
+from kimi_serve.preprocess.images.image_processor import ImageProcessor
+from kimi_serve.preprocess.images.kimi import plan_resize
 from kimi_serve.schemas.worker import ImageRules, ResizeConfig
 
 torch = pytest.importorskip("torch", reason="the gpu extra (torch) is not installed")

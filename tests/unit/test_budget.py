@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from plan_factories import K3, NO_GPU, ONE_GPU, RESIZE, make_checkpoint, make_plan, only, rules
 
-from kimi_serve.launcher.budget import free_mib
+from kimi_serve.launcher.resolver.budget import free_mib
 from kimi_serve.schemas.hardware import Gpu, Hardware
 from kimi_serve.schemas.patch_bound import max_patches, patch_bytes
 from kimi_serve.schemas.provenance import Origin

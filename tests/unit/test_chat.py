@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kimi_serve.preprocess.chat import copy_json, parse_messages
+from kimi_serve.preprocess.text.chat import copy_json, parse_messages
 from kimi_serve.schemas.errors import RequestError
 
 EMPTY: dict[str, object] = {}

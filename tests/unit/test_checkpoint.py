@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kimi_serve.preprocess.checkpoint import locate_checkpoint, read_checkpoint
-from kimi_serve.preprocess.locate import BUNDLED
+from kimi_serve.preprocess.checkpoint_files.checkpoint import locate_checkpoint, read_checkpoint
+from kimi_serve.preprocess.checkpoint_files.locate import BUNDLED
 from kimi_serve.schemas.checkpoint import CheckpointFacts
 from kimi_serve.schemas.errors import ConfigError, PlanError
 from kimi_serve.schemas.worker import ResizeConfig
@@ -626,7 +626,7 @@ def test_incomplete_snapshot_offline(tmp_path: Path) -> None:
 def test_reading_is_light() -> None:
     """A launcher that only plans imports neither numpy nor a tokenizer library."""
     code = (
-        "import sys; from kimi_serve.preprocess import checkpoint as c; "
+        "import sys; from kimi_serve.preprocess.checkpoint_files import checkpoint as c; "
         "l = c.locate_checkpoint(None, None, env={}, offline=True); "
         "c.read_checkpoint(l.directory, origin=l.origin, name=l.name); "
         "print(*{name.partition('.')[0] for name in sys.modules})"

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from image_samples import ALL_FORMATS, DISPLAY, encoded, picture, png_chunk, raw_png
 from PIL import Image, ImageFile
 
-from kimi_serve.preprocess import decode
-from kimi_serve.preprocess.decode import decode_image
-from kimi_serve.preprocess.headers import declared_size
+from kimi_serve.preprocess.images import decode
+from kimi_serve.preprocess.images.decode import decode_image
+from kimi_serve.preprocess.images.headers import declared_size
 from kimi_serve.schemas.errors import MediaError, MediaTooLargeError, UnsupportedMediaError
 
 CHECKPOINT = replace(DISPLAY, policy="checkpoint")

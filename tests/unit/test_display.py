@@ -12,8 +12,8 @@ from image_samples import DISPLAY, encoded, picture, png_chunk, raw_png
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from kimi_serve.preprocess.decode import decode_image
-from kimi_serve.preprocess.display import checkpoint_pixels, display_pixels, upright
+from kimi_serve.preprocess.images.decode import decode_image
+from kimi_serve.preprocess.images.display import checkpoint_pixels, display_pixels, upright
 from kimi_serve.schemas.errors import MediaError
 
 CHECKPOINT = replace(DISPLAY, policy="checkpoint")

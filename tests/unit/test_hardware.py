@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kimi_serve.launcher.cgroups import (
+from kimi_serve.launcher.machine.cgroups import (
     effective_cpus,
     effective_memory_mib,
     group_folders,
@@ -19,8 +19,8 @@ from kimi_serve.launcher.cgroups import (
     parse_limit_bytes,
     parse_mem_total,
 )
-from kimi_serve.launcher.hardware import probe
-from kimi_serve.launcher.visible_gpus import visible_gpus
+from kimi_serve.launcher.machine.hardware import probe
+from kimi_serve.launcher.machine.visible_gpus import visible_gpus
 from kimi_serve.schemas.hardware import Gpu
 
 GPUS = (Gpu(0, "GPU-aa11"), Gpu(1, "GPU-aa22"), Gpu(2, "GPU-bb33"))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from image_samples import DATA, DISPLAY, KIMI, encoded, picture
 
-from kimi_serve.preprocess.image_processor import ImageProcessor
+from kimi_serve.preprocess.images.image_processor import ImageProcessor
 from kimi_serve.schemas.errors import MediaTooLargeError
 
 PNG = encoded(picture(), "PNG")

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from image_samples import ALL_FORMATS, DATA, DEFAULT_FORMATS, DISPLAY, KIMI, load_json
 
-from kimi_serve.preprocess.decode import decode_image
-from kimi_serve.preprocess.kimi import plan_resize
-from kimi_serve.preprocess.sniff import FORMAT_NAMES, sniff
+from kimi_serve.preprocess.images.decode import decode_image
+from kimi_serve.preprocess.images.kimi import plan_resize
+from kimi_serve.preprocess.images.sniff import FORMAT_NAMES, sniff
 from kimi_serve.schemas.errors import MediaError, UnsupportedMediaError
 from kimi_serve.schemas.worker import ImageRules
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "transformers", "torchvision", "pynvml")
+HEAVY = ("torch", "transformers", "torchvision")
 WEB = ("fastapi", "starlette", "uvicorn", "prometheus_client")
 PIXELS = ("numpy", "PIL", "simplejpeg", "tokenizers", "tiktoken", "jinja2")
 
@@ -34,8 +34,8 @@ def modules_after(code: str, *argv: str) -> set[str]:
             "from kimi_serve.launcher.cli import run; run(['explain', 'server.port'])",
             HEAVY + WEB + PIXELS,
         ),
-        ("import kimi_serve.preprocess.worker as w; w.preload()", HEAVY + WEB),
-        ("import kimi_serve.launcher.serve, kimi_serve.launcher.app", HEAVY),
+        ("import kimi_serve.preprocess.workers.worker as w; w.preload()", HEAVY + WEB),
+        ("import kimi_serve.launcher.serve, kimi_serve.launcher.front.app", HEAVY),
     ],
 )
 def test_imports_stay_light(code: str, forbidden: tuple[str, ...]) -> None:
@@ -43,14 +43,16 @@ def test_imports_stay_light(code: str, forbidden: tuple[str, ...]) -> None:
 
 
 def test_no_module_is_loaded_under_a_bare_name() -> None:
-    loaded = modules_after("import kimi_serve.launcher.app, kimi_serve.preprocess.worker")
+    loaded = modules_after(
+        "import kimi_serve.launcher.front.app, kimi_serve.preprocess.workers.worker"
+    )
     assert not loaded & {"launcher", "preprocess", "schemas"}
 
 
 def test_preloading_a_worker_starts_no_thread() -> None:
     code = (
         "import os; os.environ['OPENBLAS_NUM_THREADS'] = '1'\n"
-        "import kimi_serve.preprocess.worker as w, kimi_serve.preprocess.process as p\n"
+        "from kimi_serve.preprocess.workers import process as p, worker as w\n"
         "w.preload(); assert p.count_threads() == 1, p.count_threads()"
     )
     modules_after(code)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from image_samples import KIMI
 from PIL import Image
 
-from kimi_serve.preprocess.kimi import plan_resize, resize_pixels
+from kimi_serve.preprocess.images.kimi import plan_resize, resize_pixels
 from kimi_serve.schemas.patch_bound import max_patches
 from kimi_serve.schemas.worker import ResizeConfig
 

@@ -10,8 +10,8 @@ import pytest
 from image_samples import KIMI
 from numpy.typing import NDArray
 
-from kimi_serve.preprocess.kimi import plan_resize
-from kimi_serve.preprocess.normalise import (
+from kimi_serve.preprocess.images.kimi import plan_resize
+from kimi_serve.preprocess.images.normalise import (
     NUMPY_DTYPES,
     Dtype,
     Normaliser,

@@ -13,16 +13,16 @@ from demo import PAD, demo_template, demo_tokenizer, recorded
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kimi_serve.preprocess.chat import Chat, parse_messages
-from kimi_serve.preprocess.locate import BUNDLED
-from kimi_serve.preprocess.prompt import (
+from kimi_serve.preprocess.checkpoint_files.locate import BUNDLED
+from kimi_serve.preprocess.text.chat import Chat, parse_messages
+from kimi_serve.preprocess.text.prompt import (
     VIDEO_PLACEHOLDER,
     ExpandedPrompt,
     TokenizedPrompt,
     expand,
     render_prompt,
 )
-from kimi_serve.preprocess.template import ChatTemplate, load_chat_template
+from kimi_serve.preprocess.text.template import ChatTemplate, load_chat_template
 from kimi_serve.schemas.errors import PlanError, RequestError
 
 WHOLE = tokenizers.Tokenizer.from_file(str(BUNDLED / "tokenizer.json"))

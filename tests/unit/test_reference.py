@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from image_samples import DISPLAY, encoded, load_json, picture
 
-from kimi_serve.preprocess.decode import decode_image
-from kimi_serve.preprocess.reference import classify, read_inline, refusal
+from kimi_serve.preprocess.images.decode import decode_image
+from kimi_serve.preprocess.images.reference import classify, read_inline, refusal
 from kimi_serve.schemas.errors import MediaError, MediaTooLargeError
 
 LIMIT = 2**24

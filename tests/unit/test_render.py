@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from plan_factories import K25, ONE_GPU, make_checkpoint, make_loaded, make_plan
 
-from kimi_serve.launcher.render import explain_text, log_lines, plan_json, plan_text
-from kimi_serve.launcher.words import columns, show
+from kimi_serve.launcher.report.render import explain_text, log_lines, plan_json, plan_text
+from kimi_serve.launcher.report.words import columns, show
 from kimi_serve.schemas.errors import ConfigError
 from kimi_serve.schemas.fields import setting_fields
 from kimi_serve.schemas.plan import LaunchPlan

@@ -412,7 +412,7 @@ def test_a_gpu_without_known_memory_is_not_asked_for_it() -> None:
     assert plan.findings == ()
 
 
-@pytest.mark.parametrize("module", ["resolve", "render", "hardware"])
+@pytest.mark.parametrize("module", ["resolver.resolve", "report.render", "machine.hardware"])
 def test_planning_stays_light(module: str) -> None:
     code = (
         f"import sys, kimi_serve.launcher.{module}; "

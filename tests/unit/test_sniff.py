@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from image_samples import ALL_FORMATS, encoded, picture
 
-from kimi_serve.preprocess.sniff import FORMAT_NAMES, Sniffed, sniff
+from kimi_serve.preprocess.images.sniff import FORMAT_NAMES, Sniffed, sniff
 
 PNG = encoded(picture(), "PNG")
 

@@ -18,8 +18,8 @@ from demo import PAD, demo_tokenizer
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kimi_serve.preprocess.locate import BUNDLED
-from kimi_serve.preprocess.rank_tokenizer import (
+from kimi_serve.preprocess.checkpoint_files.locate import BUNDLED
+from kimi_serve.preprocess.text.rank_tokenizer import (
     KIMI_BASE,
     KIMI_NAMES,
     LONGEST_RUN,
@@ -27,7 +27,7 @@ from kimi_serve.preprocess.rank_tokenizer import (
     PATTERN,
     cut,
 )
-from kimi_serve.preprocess.tokenizer import Tokenizer, load_tokenizer
+from kimi_serve.preprocess.text.tokenizer import Tokenizer, load_tokenizer
 from kimi_serve.schemas.errors import PlanError, RequestError
 from kimi_serve.schemas.worker import TokenizerSpec
 

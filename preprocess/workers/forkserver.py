@@ -1,9 +1,9 @@
 """The process that workers are forked from: it imports what they need, once, and nothing else.
 
-Run as `python -P -m kimi_serve.preprocess.forkserver FD` with the workers' environment, so that
-variables such as CUDA_VISIBLE_DEVICES are set before any import. `multiprocessing` has a fork
-server too; it takes over the parent's environment, re-imports the parent's main module in every
-child and adds a resource tracker, none of which fits here.
+Run as `python -P -m kimi_serve.preprocess.workers.forkserver FD` with the workers' environment,
+so that variables such as CUDA_VISIBLE_DEVICES are set before any import. `multiprocessing` has a
+fork server too; it takes over the parent's environment, re-imports the parent's main module in
+every child and adds a resource tracker, none of which fits here.
 
 Each request is one packet: a pickled `WorkerSpec` with the descriptors of the worker's socket,
 arena and log. Each answer is a JSON packet: {"index", "pid"} or {"pid", "status"}.

@@ -15,12 +15,12 @@ from kimi_serve.schemas import messages
 from kimi_serve.schemas.errors import PlanError, RequestError
 from kimi_serve.schemas.worker import Device, TokenizerSpec, WorkerSpec
 
-from .chat import Chat
-from .image_processor import ImageProcessor
-from .prompt import render_prompt
-from .reference import read_inline
-from .template import ChatTemplate, load_chat_template
-from .tokenizer import Tokenizer, load_tokenizer
+from ..images.image_processor import ImageProcessor
+from ..images.reference import read_inline
+from ..text.chat import Chat
+from ..text.prompt import render_prompt
+from ..text.template import ChatTemplate, load_chat_template
+from ..text.tokenizer import Tokenizer, load_tokenizer
 
 TextTools = tuple[Tokenizer, ChatTemplate]
 

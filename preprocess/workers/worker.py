@@ -1,4 +1,4 @@
-"""The worker process: builds its processor, says what it found, then answers jobs until told to stop.
+"""The worker process: builds its processor, says what it found, answers jobs until told to stop.
 
 Images are processed in a thread of their own and texts where the socket is read, so that a text
 never waits for a picture. Both release the interpreter lock in their C code.
@@ -20,7 +20,8 @@ from kimi_serve.schemas import messages
 from kimi_serve.schemas.errors import KimiServeError, RequestError
 from kimi_serve.schemas.worker import WorkerSpec
 
-from . import logs, process
+from .. import logs
+from . import process
 from .arena import Arena
 from .frames import FrameSocket
 from .processor import KimiProcessor, build_processor
@@ -119,14 +120,11 @@ def _job_failed(job_id: int, error: Exception) -> messages.JobFailed:
 
 
 def _failure(spec: WorkerSpec, error: Exception) -> messages.WorkerFailed:
-    is_ours = isinstance(error, KimiServeError)
-    return messages.WorkerFailed(
-        index=spec.index,
-        error=type(error).__name__,
-        message=error.message if is_ours else str(error),
-        hint=error.hint if is_ours else None,
-        traceback="" if is_ours else "".join(traceback.format_exception(error)),
-    )
+    name = type(error).__name__
+    if isinstance(error, KimiServeError):
+        return messages.WorkerFailed(spec.index, name, error.message, error.hint, traceback="")
+    trace = "".join(traceback.format_exception(error))
+    return messages.WorkerFailed(spec.index, name, str(error), None, trace)
 
 
 def _report(spec: WorkerSpec, processor: KimiProcessor, build_ms: float) -> messages.WorkerReport:

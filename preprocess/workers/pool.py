@@ -10,7 +10,7 @@ import asyncio
 import collections
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,7 +167,7 @@ class Pool:
     # Work
 
     @contextlib.asynccontextmanager
-    async def image(self, reference: bytes) -> AsyncIterator[ImageLease]:
+    async def image(self, reference: bytes) -> AsyncGenerator[ImageLease]:
         """Have the image named by `reference` processed; its pixels are leased for the block.
 
         Raises RequestError of the kind that the worker reported.

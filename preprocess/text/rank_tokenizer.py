@@ -15,7 +15,7 @@ import tiktoken
 
 from kimi_serve.schemas.errors import PlanError
 
-from .json_files import (
+from ..checkpoint_files.json_files import (
     JsonObject,
     as_object,
     is_there,

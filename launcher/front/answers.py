@@ -114,6 +114,4 @@ def _stream(chunks: Sequence[bytes | memoryview], media_type: str) -> Response:
                 yield view[start : start + _PIECE_BYTES]
 
     size = sum(len(chunk) for chunk in chunks)
-    return StreamingResponse(
-        pieces(), media_type=media_type, headers={"Content-Length": str(size)}
-    )
+    return StreamingResponse(pieces(), media_type=media_type, headers={"Content-Length": str(size)})

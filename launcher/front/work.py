@@ -9,10 +9,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kimi_serve.preprocess.chat import Chat, parse_messages
-from kimi_serve.preprocess.prompt import TokenizedPrompt, expand
-from kimi_serve.preprocess.pool import Pool
-from kimi_serve.preprocess.reference import classify, refusal
+from kimi_serve.preprocess.images.reference import classify, refusal
+from kimi_serve.preprocess.text.chat import Chat, parse_messages
+from kimi_serve.preprocess.text.prompt import TokenizedPrompt, expand
+from kimi_serve.preprocess.workers.pool import Pool
 from kimi_serve.schemas.errors import BodyTooLargeError, RequestError
 from kimi_serve.schemas.messages import ImageResult, TokensResult
 from kimi_serve.schemas.settings import Settings

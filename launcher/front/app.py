@@ -9,7 +9,7 @@ import logging
 import time
 import uuid
 from array import array
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable
 from typing import Any, TypeVar
 
 import pybase64
@@ -19,8 +19,8 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kimi_serve.preprocess.chat import parse_messages
-from kimi_serve.preprocess.pool import Pool
+from kimi_serve.preprocess.text.chat import parse_messages
+from kimi_serve.preprocess.workers.pool import Pool
 from kimi_serve.schemas.errors import (
     DeadlineError,
     RequestError,
@@ -30,11 +30,11 @@ from kimi_serve.schemas.errors import (
 from kimi_serve.schemas.messages import TokensResult
 from kimi_serve.schemas.plan import LaunchPlan
 
+from ..report.render import plan_json
+from ..version import VERSION
 from . import answers, api
 from .admission import Admission
 from .metrics import Metrics
-from .render import plan_json
-from .version import VERSION
 from .work import Preprocessed, prompt_payload, read_work, run_work
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -143,7 +143,7 @@ class _Front:
         return {"status": "ok"}
 
     async def ready(self) -> JSONResponse:
-        """Say whether work is taken: 503 until all workers were ready once, or when none is left."""
+        """Say whether work is taken: 503 until all workers were ready, and when none is left."""
         usable = self._pool.num_usable
         is_ready = self._pool.has_started and usable > 0
         body = {"ready": is_ready, "workers_ready": usable, "workers": len(self._plan.workers)}
@@ -179,7 +179,7 @@ class _Front:
         return {"version": VERSION, "workers": workers, "plan": plan_json(self._plan)}
 
     @contextlib.asynccontextmanager
-    async def _served(self, request: Request) -> AsyncIterator[bytes]:
+    async def _served(self, request: Request) -> AsyncGenerator[bytes]:
         """Admit the body and hold the request to its deadline."""
         if not self._pool.has_started:
             raise UnavailableError("the workers are still starting")
@@ -198,7 +198,9 @@ def _parse(kind: type[Body], body: bytes) -> Body:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         if first["type"] == "json_invalid":
-            raise RequestError(f"the body is not JSON: {first['ctx']['error']}") from None
+            raise RequestError(
+                f"the body is not JSON: {first.get('ctx', {}).get('error')}"
+            ) from None
         place = ".".join(str(part) for part in first["loc"])
         raise _InvalidBodyError(f"{place}: {first['msg']}", param=place) from None
 
@@ -296,5 +298,3 @@ class _Measured:
             route = getattr(scope.get("route"), "path", "other")
             self._metrics.requests.labels(route, str(status)).inc()
             self._metrics.request_seconds.labels(route).observe(time.monotonic() - started)
-
-

@@ -19,7 +19,15 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from kimi_serve.schemas.errors import PlanError, RequestError
 
-from .json_files import JsonObject, as_list, as_object, is_there, read_json_object, read_text, show
+from ..checkpoint_files.json_files import (
+    JsonObject,
+    as_list,
+    as_object,
+    is_there,
+    read_json_object,
+    read_text,
+    show,
+)
 
 FILE = "chat_template.jinja"
 CONFIG = "tokenizer_config.json"

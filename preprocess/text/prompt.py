@@ -26,8 +26,8 @@ from typing import Any
 
 from kimi_serve.schemas.errors import RequestError
 
+from ..checkpoint_files.json_files import as_list, as_object
 from .chat import Chat, copy_json
-from .json_files import as_list, as_object
 from .template import PRIVATE_PLANES, ChatTemplate
 from .tokenizer import Tokenizer
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from kimi_serve.schemas.errors import RequestError
 
-from .json_files import kind_of, show
+from ..checkpoint_files.json_files import kind_of, show
 
 SUPPORTED = ("text", "image_url", "image")
 DEEPEST = 64

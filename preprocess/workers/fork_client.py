@@ -49,7 +49,7 @@ class ForkClient:
                     sys.executable,
                     "-P",
                     "-m",
-                    "kimi_serve.preprocess.forkserver",
+                    "kimi_serve.preprocess.workers.forkserver",
                     str(theirs.fileno()),
                 ],
                 env=self._env,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -19,7 +19,7 @@ class Admission:
         self.queued_bytes = 0
 
     @contextlib.asynccontextmanager
-    async def body(self, request: Request) -> AsyncIterator[bytes]:
+    async def body(self, request: Request) -> AsyncGenerator[bytes]:
         """Read the body; its bytes count until the block ends.
 
         Raises BodyTooLargeError before the body is read when it announces its length,

@@ -25,7 +25,8 @@ class PreprocessRequest(_Body):
     tools: list[dict[str, Any]] | None = None
     add_generation_prompt: bool = True
     chat_template_kwargs: dict[str, Any] = Field(
-        default_factory=dict, description='Passed to the chat template, such as {"thinking": false}.'
+        default_factory=dict,
+        description='Passed to the chat template, such as {"thinking": false}.',
     )
 
 

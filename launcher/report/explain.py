@@ -8,8 +8,8 @@ from kimi_serve.schemas.errors import ConfigError
 from kimi_serve.schemas.fields import SettingField, sections, setting_fields
 from kimi_serve.schemas.plan import LaunchPlan, LoadedSettings, SettingValue
 
+from ..sources.suggest import suggest_path
 from .redact import redacted
-from .sources.suggest import suggest_path
 from .words import columns, show
 
 _BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "min_length": "length >="}

@@ -25,7 +25,7 @@ from .hub_cache import (
 
 logger = logging.getLogger(__name__)
 
-BUNDLED = Path(__file__).with_name("demo_checkpoint")
+BUNDLED = Path(__file__).parents[1] / "demo_checkpoint"
 BUNDLED_NAME = "kimi-k2.5-demo"
 MOST_SHOWN = 8
 HUB_ID = re.compile(r"(?=.{1,96}\Z)(?!.*(--|\.\.))\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kimi_serve.preprocess.pool import Pool
+from kimi_serve.preprocess.workers.pool import Pool
 from kimi_serve.schemas.messages import ImageResult
 
 from .admission import Admission
@@ -24,16 +24,24 @@ class Metrics:
     def __init__(self, pool: Pool, admission: Admission) -> None:
         self._registry = CollectorRegistry()
         self.requests = Counter(
-            "kimi_serve_requests", "Requests answered.", ["route", "status"],
+            "kimi_serve_requests",
+            "Requests answered.",
+            ["route", "status"],
             registry=self._registry,
         )
         self.request_seconds = Histogram(
-            "kimi_serve_request_seconds", "Time from the request's head to its answer's end.",
-            ["route"], buckets=_SECONDS, registry=self._registry,
+            "kimi_serve_request_seconds",
+            "Time from the request's head to its answer's end.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=self._registry,
         )
         self._stage_seconds = Histogram(
-            "kimi_serve_image_stage_seconds", "Time of one image in one stage, in its worker.",
-            ["stage"], buckets=_SECONDS, registry=self._registry,
+            "kimi_serve_image_stage_seconds",
+            "Time of one image in one stage, in its worker.",
+            ["stage"],
+            buckets=_SECONDS,
+            registry=self._registry,
         )
         self._image_tokens = Counter(
             "kimi_serve_image_tokens", "Tokens of all images.", registry=self._registry
@@ -57,7 +65,7 @@ class _PoolCollector(Collector):
         self._admission = admission
 
     def collect(self) -> Iterator[Metric]:
-        states = Tally(snapshot.state for snapshot in self._pool.snapshots())
+        states = Tally[str](snapshot.state for snapshot in self._pool.snapshots())
         workers = GaugeMetricFamily("kimi_serve_workers", "Workers by state.", labels=["state"])
         for state in _STATES:
             workers.add_metric([state], states[state])
@@ -66,7 +74,8 @@ class _PoolCollector(Collector):
             "kimi_serve_queued_jobs", "Jobs that no worker has yet.", self._pool.num_queued
         )
         yield GaugeMetricFamily(
-            "kimi_serve_queued_bytes", "Bytes of unanswered requests.",
+            "kimi_serve_queued_bytes",
+            "Bytes of unanswered requests.",
             self._admission.queued_bytes,
         )
         counts = self._pool.counts

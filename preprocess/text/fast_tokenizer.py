@@ -15,7 +15,14 @@ import tokenizers
 
 from kimi_serve.schemas.errors import PlanError
 
-from .json_files import JsonObject, as_list, as_object, object_at, read_json_object, show
+from ..checkpoint_files.json_files import (
+    JsonObject,
+    as_list,
+    as_object,
+    object_at,
+    read_json_object,
+    show,
+)
 from .tokenizer import PLACEHOLDER, Tokenizer
 
 NEVER_ON_TEXT: JsonObject = {

@@ -1,0 +1,1 @@
+"""The only code that asks the machine what it has."""

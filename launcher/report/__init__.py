@@ -1,0 +1,1 @@
+"""A plan as text, JSON and log lines; one setting explained."""

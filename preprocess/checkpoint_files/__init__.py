@@ -1,0 +1,1 @@
+"""Finding a checkpoint and reading what the launcher must know of it; standard library only."""

@@ -1,0 +1,1 @@
+"""From a chat to token ids: template, tokenizer, placeholders."""
