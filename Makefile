@@ -5,7 +5,7 @@ ARGS ?=
 VENV := .venv
 CHECK_VENV := .venv-check
 
-.PHONY: serve test check format bench clean
+.PHONY: serve test check format docs bench clean
 
 serve: $(VENV)/.ready ## the main job, on the bundled checkpoint
 	$(VENV)/bin/kimi-serve --tokenizer-worker-num $(WORKERS) --force-cpu-image-preprocessing $(ARGS)
@@ -23,6 +23,9 @@ check: $(CHECK_VENV)/.ready ## format, lint, types, the full suite with the gpu 
 format: $(CHECK_VENV)/.ready
 	$(CHECK_VENV)/bin/ruff format .
 	$(CHECK_VENV)/bin/ruff check --fix .
+
+docs: $(VENV)/.ready ## pages that are made from the code
+	$(VENV)/bin/python -m kimi_serve.launcher.report.settings_page > docs/settings.md
 
 bench: $(CHECK_VENV)/.ready ## memory and start of the fleet, beside the spawn-with-transformers way
 	$(CHECK_VENV)/bin/python benchmarks/fleet.py $(ARGS)

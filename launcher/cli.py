@@ -45,6 +45,10 @@ def run(argv: list[str]) -> int:
         return 2
     except click.Abort:
         return 130
+    except BrokenPipeError:
+        # Nobody reads any more; Python must not try to flush once again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KimiServeError as error:
         _show(error)
         return error.exit_code

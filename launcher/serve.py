@@ -30,8 +30,8 @@ def serve(plan: LaunchPlan, base_env: Mapping[str, str]) -> None:
 
     `base_env` is what workers may inherit their search paths from.
     """
-    for line in log_lines(plan):
-        logger.info("%s", line)
+    for level, line in log_lines(plan):
+        logger.log(level, "%s", line)
     if plan.settings.engine.kind != "none":
         kind = plan.settings.engine.kind
         raise PlanError(

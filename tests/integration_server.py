@@ -70,16 +70,20 @@ class RunningServer:
 Start = Callable[..., RunningServer]
 
 
-def launch(*arguments: str, env: dict[str, str] | None = None) -> RunningServer:
-    """Start `kimi-serve` with `arguments` on a free port, without waiting."""
-    clean = {
+def without_settings() -> dict[str, str]:
+    """Give this process's environment without what would configure a server."""
+    return {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("KIMI_SERVE_", "SGLANG_", "SGL_"))
     }
+
+
+def launch(*arguments: str, env: dict[str, str] | None = None) -> RunningServer:
+    """Start `kimi-serve` with `arguments` on a free port, without waiting."""
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "kimi_serve.launcher", "--port", "0", *arguments],
-        env=clean | (env or {}),
+        env=without_settings() | (env or {}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -19,6 +20,9 @@ from .words import columns, show
 __all__ = ["explain_text", "log_lines", "plan_json", "plan_text"]
 
 FORMAT_VERSION = 1
+
+
+_LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO}
 
 
 def plan_text(plan: LaunchPlan, *, changed_only: bool = False) -> str:
@@ -51,16 +55,19 @@ def plan_json(plan: LaunchPlan, *, changed_only: bool = False) -> dict[str, Any]
     return plain
 
 
-def log_lines(plan: LaunchPlan) -> list[str]:
-    """Give what is logged before anything is started: decisions with reasons, then findings."""
-    lines = [
+def log_lines(plan: LaunchPlan) -> list[tuple[int, str]]:
+    """Give what is logged before anything is started, with levels: decisions, then findings."""
+    decisions = [
         f"{name.replace('_', ' ')}: {show(decision.value)} ({decision.source}): {decision.reason}"
         for name, decision in _decisions(plan).items()
     ]
-    lines += [
+    settings = [
         f"{value.path} = {show(value.value)} ({value.origin})" for value in _shown(plan, True)
     ]
-    return lines + [line.strip() for line in _finding_lines(plan.findings)]
+    return [(logging.INFO, line) for line in decisions + settings] + [
+        (_LEVELS[finding.severity], f"{finding}{f'; {finding.help}' if finding.help else ''}")
+        for finding in plan.findings
+    ]
 
 
 def _decisions(plan: LaunchPlan) -> dict[str, Resolved[Any]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import pytest
-from plan_factories import K25, ONE_GPU, make_checkpoint, make_loaded, make_plan
+from plan_factories import K3, K25, ONE_GPU, make_checkpoint, make_loaded, make_plan
 
 from kimi_serve.launcher.report.render import explain_text, log_lines, plan_json, plan_text
 from kimi_serve.launcher.report.words import columns, show
@@ -131,7 +132,7 @@ def test_no_secret_is_shown() -> None:
     shown = [
         plan_text(plan, changed_only=False),
         json.dumps(plan_json(plan)),
-        *log_lines(plan),
+        *(line for _, line in log_lines(plan)),
         *(explain_text(plan, path) for path in setting_fields()),
     ]
     assert not [text for text in shown if SECRET in text]
@@ -163,12 +164,20 @@ def test_what_looks_like_a_secret(name: str, text: str, is_hidden: bool) -> None
 
 
 def test_the_log_has_every_decision_and_finding() -> None:
-    lines = log_lines(sample())
+    levels = {line: level for level, line in log_lines(sample())}
+    lines = list(levels)
     starts = ("model: ", "engine: none", "worker num: 16", "decode device: cpu", "preprocess dev")
     for line, start in zip(lines, starts, strict=False):
         assert line.startswith(start)
     assert "tokenizer.worker_num = 16 (--tokenizer-worker-num)" in lines
-    assert any("info KS210" in line for line in lines)
+    assert all(levels[line] == logging.INFO for line in lines if "info KS210" in line)
+
+
+def test_a_warning_is_logged_as_one() -> None:
+    settings = {"image.force_cpu_preprocessing": True, "engine.kind": "sglang"}
+    plan = make_plan(settings, checkpoint=make_checkpoint(K3))
+    (level,) = (level for level, line in log_lines(plan) if "KS201" in line)
+    assert level == logging.WARNING
 
 
 def test_explain() -> None:
