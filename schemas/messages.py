@@ -117,17 +117,8 @@ class WorkerFailed:
     traceback: str
 
 
-Message = (
-    ImageJob
-    | PromptJob
-    | TextJob
-    | Stop
-    | ImageResult
-    | TokensResult
-    | JobFailed
-    | WorkerReport
-    | WorkerFailed
-)
+Answer = ImageResult | TokensResult | JobFailed
+Message = ImageJob | PromptJob | TextJob | Stop | Answer | WorkerReport | WorkerFailed
 
 _TYPES: dict[str, type[Any]] = {
     kind.__name__: kind

@@ -46,6 +46,7 @@ class WorkerLink:
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._log_fd = -1
+        self._is_closed = False
 
     @property
     def name(self) -> str:
@@ -133,16 +134,20 @@ class WorkerLink:
         """Let go of everything but the slots that are still being read."""
         self.end = end
         if self._reading is not None:
+            # What the worker said last may still be in the socket.
+            await asyncio.wait({self._reading}, timeout=EOF_GRACE_S)
             self._reading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._reading
+            await asyncio.gather(self._reading, return_exceptions=True)
+            self._reading = None
         if self._writer is not None:
             self._writer.close()
             with contextlib.suppress(OSError):
                 await self._writer.wait_closed()
         self._read_log()
         self._close_log()
-        self.arena.close()
+        if not self._is_closed:
+            self.arena.close()
+            self._is_closed = True
 
     async def _read(
         self,

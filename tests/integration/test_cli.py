@@ -12,8 +12,11 @@ import pytest
 from integration_server import DATA, without_settings
 from PIL import Image
 
-K3 = {"architectures": ["KimiK3ForConditionalGeneration"], "model_type": "kimi_k3"}
-TEXT_ONLY = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "kimi_k2"}
+K3: dict[str, object] = {
+    "architectures": ["KimiK3ForConditionalGeneration"],
+    "model_type": "kimi_k3",
+}
+TEXT_ONLY: dict[str, object] = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "kimi_k2"}
 
 
 def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -48,7 +51,7 @@ def test_plan_as_json_has_devices_origins_and_specs() -> None:
 
 
 def test_ks201_for_a_model_that_ignores_the_flag(tmp_path: Path) -> None:
-    model = checkpoint(tmp_path / "k3", K3 | {"vision_config": {}})
+    model = checkpoint(tmp_path / "k3", {**K3, "vision_config": {"patch_size": 14}})
     profile = tmp_path / "p.yaml"
     profile.write_text(
         "model: {path: ./k3}\n"
@@ -73,7 +76,7 @@ def test_an_engine_is_planned_but_not_started_yet() -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (K3 | {"vision_config": {"patch_size": 14}}, "KimiK3ForConditionalGeneration"),
+        ({**K3, "vision_config": {"patch_size": 14}}, "KimiK3ForConditionalGeneration"),
         (TEXT_ONLY, "text-only"),
     ],
 )
