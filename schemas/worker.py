@@ -45,11 +45,13 @@ class TokenizerSpec:
 
     `directory` holds `tokenizer.json`, or `tiktoken.model` with `tokenizer_config.json`.
     `placeholder_id` is the media placeholder of config.json, None when it names none.
+    `model_directory` has the chat template when `directory` has none, "" for nowhere else.
     """
 
     directory: str
     kind: Literal["tokenizer.json", "tiktoken.model"]
     placeholder_id: int | None
+    model_directory: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,10 @@ def _tokenizer(situation: Situation) -> TokenizerSpec | None:
             hint="set model.tokenizer_path, or tokenizer.skip_init: true to serve images only",
         )
     return TokenizerSpec(
-        checkpoint.tokenizer_directory, checkpoint.tokenizer_kind, checkpoint.placeholder_id
+        directory=checkpoint.tokenizer_directory,
+        kind=checkpoint.tokenizer_kind,
+        placeholder_id=checkpoint.placeholder_id,
+        model_directory=checkpoint.directory,
     )
 
 

@@ -90,8 +90,21 @@ class ChatTemplate:
             raise RequestError(message, param="messages") from error
 
 
-def load_chat_template(directory: Path) -> ChatTemplate:
-    """Load chat_template.jinja, else the template in tokenizer_config.json."""
+def load_chat_template(*directories: Path) -> ChatTemplate:
+    """Load chat_template.jinja, else the template in tokenizer_config.json.
+
+    The first directory that has one of them counts: a tokenizer from elsewhere may come without.
+    """
+    for directory in directories:
+        template = _template_in(directory)
+        if template is not None:
+            return template
+    places = " and ".join(map(str, dict.fromkeys(directories)))
+    message = f"{places} has no chat template: neither {FILE} nor chat_template in {CONFIG}"
+    raise PlanError(message, hint="tokenizer.skip_init: true serves images without one")
+
+
+def _template_in(directory: Path) -> ChatTemplate | None:
     config_path = directory / CONFIG
     config = read_json_object(config_path) if is_there(config_path) else {}
     special_tokens = dict(_special_tokens(config))
@@ -100,8 +113,7 @@ def load_chat_template(directory: Path) -> ChatTemplate:
         return ChatTemplate(read_text(path), special_tokens=special_tokens, name=str(path))
     source = _configured(config.get("chat_template"), config_path)
     if source is None:
-        message = f"{directory} has no chat template: neither {FILE} nor chat_template in {CONFIG}"
-        raise PlanError(message)
+        return None
     return ChatTemplate(source, special_tokens=special_tokens, name=f"{config_path} chat_template")
 
 

@@ -114,7 +114,8 @@ def build_processor(spec: WorkerSpec) -> KimiProcessor:
 def _text_tools(spec: TokenizerSpec | None) -> TextTools | None:
     if spec is None:
         return None
-    return load_tokenizer(spec), load_chat_template(Path(spec.directory))
+    places = [Path(place) for place in (spec.directory, spec.model_directory) if place]
+    return load_tokenizer(spec), load_chat_template(*places)
 
 
 def _utf8(reference: bytearray) -> str:

@@ -424,6 +424,16 @@ def test_template_from_tokenizer_config(tmp_path: Path, config: Any, expected: s
     assert load_chat_template(tmp_path).render({}) == "the file goes first"
 
 
+def test_a_tokenizer_without_a_template_takes_that_of_the_model(tmp_path: Path) -> None:
+    tokenizer, model = tmp_path / "tokenizer", tmp_path / "model"
+    for folder in (tokenizer, model):
+        folder.mkdir()
+    (model / "chat_template.jinja").write_text("of the model")
+    assert load_chat_template(tokenizer, model).render({}) == "of the model"
+    (tokenizer / "chat_template.jinja").write_text("its own")
+    assert load_chat_template(tokenizer, model).render({}) == "its own"
+
+
 @pytest.mark.parametrize(
     ("config", "words"),
     [

@@ -377,7 +377,7 @@ def test_worker_specs() -> None:
     assert (first.decode_device, first.preprocess_device) == ("cpu", "cpu")
     assert first.resize == RESIZE
     assert (first.rules.background, first.rules.max_bytes) == ((16, 32, 48), 99)
-    assert first.tokenizer == TokenizerSpec("/models/m", "tokenizer.json", 163605)
+    assert first.tokenizer == TokenizerSpec("/models/m", "tokenizer.json", 163605, "/models/m")
     assert pickle.loads(pickle.dumps(first)) == first
 
 
