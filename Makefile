@@ -17,7 +17,7 @@ check: $(CHECK_VENV)/.ready ## format, lint, types, the full suite with the gpu 
 	$(CHECK_VENV)/bin/ruff format --check .
 	$(CHECK_VENV)/bin/ruff check .
 	$(CHECK_VENV)/bin/mypy
-	$(CHECK_VENV)/bin/pyright
+	$(CHECK_VENV)/bin/pyright --pythonpath $(CHECK_VENV)/bin/python
 	$(CHECK_VENV)/bin/python -m pytest -q tests $(ARGS)
 
 format: $(CHECK_VENV)/.ready
