@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
 from kimi_serve.preprocess.checkpoint_files.checkpoint import locate_checkpoint, read_checkpoint
 from kimi_serve.schemas.checkpoint import CheckpointFacts
+from kimi_serve.schemas.errors import ConfigError, PlanError
 from kimi_serve.schemas.plan import LaunchPlan, LoadedSettings
-from kimi_serve.schemas.settings import ModelSettings
 from kimi_serve.schemas.support import load_support
 
 from .machine.hardware import probe
@@ -28,21 +29,32 @@ def load(
 
 def make_plan(loaded: LoadedSettings, env: Mapping[str, str]) -> LaunchPlan:
     """Find the checkpoint, look at the machine, resolve."""
-    checkpoint = find_checkpoint(loaded.settings.model, env)
-    return resolve(loaded, checkpoint, probe(env), load_support())
+    return resolve(loaded, find_checkpoint(loaded, env), probe(env), load_support())
 
 
-def find_checkpoint(model: ModelSettings, env: Mapping[str, str]) -> CheckpointFacts:
+def find_checkpoint(loaded: LoadedSettings, env: Mapping[str, str]) -> CheckpointFacts:
     """Locate and read the checkpoint that the settings name."""
-    located = locate_checkpoint(model.path, model.revision, env=env, offline=False)
-    tokenizer = (
-        locate_checkpoint(model.tokenizer_path, None, env=env, offline=False).directory
-        if model.tokenizer_path
-        else None
-    )
+    model = loaded.settings.model
+    with _setting("model.path", loaded):
+        located = locate_checkpoint(model.path, model.revision, env=env, offline=False)
+    tokenizer = None
+    if model.tokenizer_path is not None:
+        with _setting("model.tokenizer_path", loaded):
+            path = model.tokenizer_path
+            tokenizer = locate_checkpoint(path, None, env=env, offline=False).directory
     return read_checkpoint(
         located.directory,
         origin=located.origin,
         name=located.name,
         tokenizer_directory=tokenizer,
     )
+
+
+@contextlib.contextmanager
+def _setting(path: str, loaded: LoadedSettings) -> Generator[None]:
+    """Say in an error which setting it is about, and who set it."""
+    try:
+        yield
+    except (ConfigError, PlanError) as error:
+        error.message = f"{path} ({loaded.origin(path)}): {error.message}"
+        raise

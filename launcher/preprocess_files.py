@@ -24,25 +24,30 @@ def preprocess_files(
 ) -> Iterator[str]:
     """Process `files` in order and give a line for each; then write what was asked for.
 
-    Raises ConfigError naming the file that cannot be read or is no acceptable image.
+    Raises ConfigError naming every file that cannot be read or is no acceptable image.
     """
     if picture is not None and len(files) != 1:
         raise ConfigError("--picture draws one image", hint="name one file")
+    if picture is not None and picture.suffix.lower() != ".png":
+        raise ConfigError(f"--picture {picture}: the picture is a PNG", hint="end its name in .png")
     processor = ImageProcessor(spec.resize, spec.rules)
-    done: list[ProcessedImage] = []
+    done: list[tuple[Path, ProcessedImage]] = []
     pixels: list[memoryview] = []
+    faults: list[str] = []
     for file in files:
-        data = _read(file)
         try:
-            image, values = processor.process_array(data)
-        except MediaError as error:
-            raise ConfigError(f"{file}: {error.message}", hint=error.hint) from None
-        done.append(image)
+            image, values = processor.process_array(_read(file))
+        except (MediaError, ConfigError) as error:
+            faults.append(f"{file}: {error.message}")
+            continue
+        done.append((file, image))
         if out is not None:
             pixels.append(values.data.cast("B"))
         yield _line(file, image)
+    if faults:
+        raise ConfigError("\n".join(faults), hint="nothing was written" if out else None)
     if out is not None:
-        _write_tensors(spec, files, done, pixels, out)
+        _write_tensors(spec, done, pixels, out)
         yield f"wrote {out}"
     if picture is not None:
         _draw(spec, _read(files[0]), picture)
@@ -53,7 +58,7 @@ def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{file}: {error.strerror}") from None
+        raise ConfigError(str(error.strerror)) from None
 
 
 def _line(file: Path, image: ProcessedImage) -> str:
@@ -69,21 +74,20 @@ def _line(file: Path, image: ProcessedImage) -> str:
 
 def _write_tensors(
     spec: WorkerSpec,
-    files: Sequence[Path],
-    done: Sequence[ProcessedImage],
+    done: Sequence[tuple[Path, ProcessedImage]],
     pixels: Sequence[memoryview],
     out: Path,
 ) -> None:
-    grids = array("q", [side for image in done for side in image.grid_thw])
-    patches = sum(image.shape[0] for image in done)
-    shape = [patches, *done[0].shape[1:]]
+    grids = array("q", [side for _, image in done for side in image.grid_thw])
+    patches = sum(image.shape[0] for _, image in done)
+    shape = [patches, *done[0][1].shape[1:]]
     tensors = [
         Tensor("pixel_values", spec.rules.dtype, shape, pixels),
         Tensor("grid_thws", "int64", [len(done), 3], [grids.tobytes()]),
     ]
     images = [
         {"file": str(file), "num_tokens": image.num_tokens, "sha256": image.sha256}
-        for file, image in zip(files, done, strict=True)
+        for file, image in done
     ]
     try:
         with out.open("wb") as stream:

@@ -155,7 +155,8 @@ def _http_server(plan: LaunchPlan, pool: Pool) -> uvicorn.Server:
     config = uvicorn.Config(
         create_app(plan, pool),
         log_config=None,
-        log_level="warning",
+        # What a request runs into is logged by the front itself, once.
+        log_level="critical",
         access_log=False,
         lifespan="off",
         ws="none",

@@ -85,6 +85,7 @@ class JobFailed:
     error: str
     message: str
     hint: str | None
+    param: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ The sections are plain frozen models: reading profiles, variables and flags is t
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
@@ -27,6 +29,21 @@ def _check_colour(text: str) -> str:
 
 Colour = Annotated[str, AfterValidator(_check_colour)]
 """A CSS basic colour name or `#rgb` / `#rrggbb`."""
+
+
+def _check_host(text: str) -> str:
+    is_name = re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", text)
+    if not is_name:
+        try:
+            ipaddress.IPv6Address(text)
+        except ValueError:
+            message = f"{text!r} is not a host: write a name, an IPv4 or an IPv6 address, no port"
+            raise ValueError(message) from None
+    return text
+
+
+Host = Annotated[str, AfterValidator(_check_host)]
+"""A host name or address without port and brackets."""
 
 
 class FilePath:
@@ -128,7 +145,7 @@ class MediaSettings(Section):
 
 
 class ServerSettings(Section):
-    host: str = setting("127.0.0.1", "Address to listen on.", flag="--host", min_length=1)
+    host: Host = setting("127.0.0.1", "Address to listen on.", flag="--host", min_length=1)
     port: int = setting(
         30000, "Port to listen on; 0 lets the kernel choose.", flag="--port", ge=0, le=65535
     )
@@ -137,7 +154,10 @@ class ServerSettings(Section):
     )
     max_body_bytes: int = setting(256 * 2**20, "Largest request body.", ge=1024, le=2**34)
     max_queued_bytes: int = setting(
-        1024 * 2**20, "Most bytes of unanswered request bodies; beyond it 429.", ge=1024, le=2**40
+        2048 * 2**20,
+        "Most bytes of unanswered requests and unsent answers; beyond it 429.",
+        ge=1024,
+        le=2**40,
     )
     max_response_bytes: int = setting(
         1024 * 2**20, "Largest pixel_values of one answer; beyond it 413.", ge=1024, le=2**36

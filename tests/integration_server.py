@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,3 +93,11 @@ def launch(*arguments: str, env: dict[str, str] | None = None) -> RunningServer:
     server = RunningServer(process)
     server.follow()
     return server
+
+
+def wait_until(condition: Callable[[], bool], within_s: float = 30) -> None:
+    """Poll an outside fact (processes of others cannot be waited for)."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.02)

@@ -1,55 +1,170 @@
-"""Which request bodies are read at all: the size of one, and the bytes of all that wait."""
+"""What the front holds in memory for its clients: bodies that wait, answers that are not sent yet.
+
+Both count against one bound, and reading and sending have deadlines, so that slow or greedy
+clients are refused before memory is.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from kimi_serve.schemas.errors import BodyTooLargeError, OverloadedError, RequestError
 
+# A refused body is read and dropped up to here: a client that is still sending when the
+# connection closes sees a reset and never the answer.
+DROPPED_BYTES = 64 * 2**20
+DROPPED_S = 5.0
+_PIECE_BYTES = 1 << 18
+
 
 class Admission:
-    """Counts the bytes of all bodies that are not answered yet and bounds them."""
+    """Counts the bytes held for all clients and bounds them."""
 
-    def __init__(self, max_body_bytes: int, max_queued_bytes: int) -> None:
+    def __init__(self, max_body_bytes: int, max_held_bytes: int, send_timeout_s: float) -> None:
         self._max_body_bytes = max_body_bytes
-        self._max_queued_bytes = max_queued_bytes
-        self.queued_bytes = 0
+        self._max_held_bytes = max_held_bytes
+        self.send_timeout_s = send_timeout_s
+        self.held_bytes = 0
 
     @contextlib.asynccontextmanager
     async def body(self, request: Request) -> AsyncGenerator[bytes]:
         """Read the body; its bytes count until the block ends.
 
-        Raises BodyTooLargeError before the body is read when it announces its length,
-        OverloadedError when the sum of all bodies would pass its bound.
+        Raises BodyTooLargeError or OverloadedError before the body is read when it announces its
+        length, else as soon as it is too much.
         """
-        self._check(_announced_length(request), self.queued_bytes)
-        reserved = 0
-        chunks: list[bytes] = []
-        try:
-            async for chunk in request.stream():
-                reserved += len(chunk)
-                self.queued_bytes += len(chunk)
-                self._check(reserved, self.queued_bytes - reserved)
-                chunks.append(chunk)
-            yield b"".join(chunks)
-        except ClientDisconnect:
-            raise RequestError("the client closed the connection before the body ended") from None
-        finally:
-            self.queued_bytes -= reserved
+        with Hold(self) as hold:
+            yield await self._read(request, hold)
 
-    def _check(self, size: int, others: int) -> None:
+    async def _read(self, request: Request, hold: Hold) -> bytes:
+        chunks: list[bytes] = []
+        is_more = True
+        try:
+            self._check_body(_announced_length(request))
+            while is_more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise RequestError("the client closed the connection before the body ended")
+                is_more = message.get("more_body", False)
+                chunks.append(message.get("body", b""))
+                hold.take(len(chunks[-1]))
+                self._check_body(hold.size)
+        except (BodyTooLargeError, OverloadedError):
+            chunks.clear()
+            if is_more and "expect" not in request.headers:
+                await _drop(request)
+            raise
+        return b"".join(chunks)
+
+    def check_held(self, more: int) -> None:
+        """Raise OverloadedError when `more` bytes would pass the bound."""
+        if self.held_bytes + more > self._max_held_bytes:
+            raise OverloadedError(
+                f"more than {self._max_held_bytes} bytes of requests and answers are held "
+                "(server.max_queued_bytes); try again in a moment"
+            )
+
+    def _check_body(self, size: int) -> None:
         if size > self._max_body_bytes:
             raise BodyTooLargeError(
                 f"the body has more than {self._max_body_bytes} bytes (server.max_body_bytes)"
             )
-        if others + size > self._max_queued_bytes:
-            raise OverloadedError(
-                f"more than {self._max_queued_bytes} bytes wait for an answer "
-                "(server.max_queued_bytes); try again in a moment"
-            )
+        self.check_held(0)
+
+
+class Hold:
+    """One client's share of the held bytes; ends with its block unless an answer took it over."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self._is_handed_over = False
+        self.size = 0
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._is_handed_over:
+            self.end()
+
+    def keep(self, data: bytes) -> bytes:
+        """Count `data`, and give it back."""
+        self.take(len(data))
+        return data
+
+    def response(self, chunks: Sequence[bytes | memoryview], media_type: str) -> HeldResponse:
+        """Give the response of `chunks`, whose bytes count until they are sent."""
+        self.take(sum(len(chunk) for chunk in chunks) - self.size)
+        self._is_handed_over = True
+        return HeldResponse(chunks, media_type, self, self._admission.send_timeout_s)
+
+    def take(self, size: int) -> None:
+        """Count `size` more bytes; raises OverloadedError, and counts nothing, past the bound."""
+        self._admission.check_held(size)
+        self._admission.held_bytes += size
+        self.size += size
+
+    def give_back(self, size: int) -> None:
+        self._admission.held_bytes -= size
+        self.size -= size
+
+    def end(self) -> None:
+        self.give_back(self.size)
+
+
+class HeldResponse(Response):
+    """Sends its chunks in pieces, lets go of what is sent, and gives up on a client that stalls."""
+
+    def __init__(
+        self,
+        chunks: Sequence[bytes | memoryview],
+        media_type: str,
+        hold: Hold,
+        timeout_s: float,
+    ) -> None:
+        self._chunks = list(chunks)
+        self._hold = hold
+        self._timeout_s = timeout_s
+        super().__init__(media_type=media_type, headers={"Content-Length": str(hold.size)})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await send(head)
+                while self._chunks:
+                    await self._send_chunk(memoryview(self._chunks.pop(0)), send)
+                await send({"type": "http.response.body", "body": b""})
+        except TimeoutError:
+            # Nothing can be said any more; the server closes a connection whose answer is cut.
+            return
+        finally:
+            self._chunks.clear()
+            self._hold.end()
+
+    async def _send_chunk(self, chunk: memoryview, send: Send) -> None:
+        for start in range(0, len(chunk), _PIECE_BYTES):
+            piece = chunk[start : start + _PIECE_BYTES]
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        self._hold.give_back(len(chunk))
+
+
+async def _drop(request: Request) -> None:
+    """Read and forget what the client still sends, within bounds."""
+    dropped = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DROPPED_S):
+            while dropped < DROPPED_BYTES:
+                message = await request.receive()
+                dropped += len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body"):
+                    return
 
 
 def _announced_length(request: Request) -> int:

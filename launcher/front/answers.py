@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse
 
 from kimi_serve.preprocess.tensor_file import Tensor, safetensors_chunks
 from kimi_serve.schemas.errors import RequestError
@@ -16,13 +15,12 @@ from kimi_serve.schemas.worker import ResizeConfig
 from .work import Preprocessed
 
 SAFETENSORS = "application/vnd.safetensors"
-_PIECE_BYTES = 1 << 20
 
 
-def json_answer(
+def json_body(
     answer_id: str, model: str, dtype: str, resize: ResizeConfig, done: Preprocessed
-) -> Response:
-    """Give the JSON body; the pixels, already base64, are streamed in their place."""
+) -> list[bytes | memoryview]:
+    """Give the JSON body in chunks; the pixels, already base64, are chunks of their own."""
     body = _description(answer_id, model, done) | {
         "input_ids": None if done.input_ids is None else done.input_ids.tolist(),
         "grid_thws": [list(image.grid_thw) for image in done.images],
@@ -30,13 +28,13 @@ def json_answer(
     pixel_values = {"dtype": dtype, "shape": _shape(done, resize)}
     # Both objects are left open for what follows.
     head = f'{json.dumps(body)[:-1]}, "pixel_values": {json.dumps(pixel_values)[:-1]}, "data": "'
-    return _stream([head.encode(), *done.pixels, b'"}}'], "application/json")
+    return [head.encode(), *done.pixels, b'"}}']
 
 
-def safetensors_answer(
+def safetensors_body(
     answer_id: str, model: str, dtype: str, resize: ResizeConfig, done: Preprocessed
-) -> Response:
-    """Give one safetensors body: the tensors, and the rest as metadata."""
+) -> list[bytes | memoryview]:
+    """Give one safetensors body in chunks: the tensors, and the rest as metadata."""
     grids = array("q", [side for image in done.images for side in image.grid_thw])
     tensors = [
         Tensor("pixel_values", dtype, _shape(done, resize), done.pixels),
@@ -49,7 +47,16 @@ def safetensors_answer(
         key: value if isinstance(value, str) else json.dumps(value)
         for key, value in _description(answer_id, model, done).items()
     }
-    return _stream(safetensors_chunks(tensors, metadata), SAFETENSORS)
+    return safetensors_chunks(tensors, metadata)
+
+
+def accepts_safetensors(accept: str) -> bool:
+    """Say whether an Accept header asks for safetensors."""
+    for part in accept.lower().split(","):
+        kind, *parameters = (word.strip() for word in part.split(";"))
+        if kind == SAFETENSORS:
+            return not any(word.replace(" ", "") in ("q=0", "q=0.0") for word in parameters)
+    return False
 
 
 def error_answer(error: RequestError) -> JSONResponse:
@@ -104,14 +111,3 @@ def _description(answer_id: str, model: str, done: Preprocessed) -> dict[str, An
 def _shape(done: Preprocessed, resize: ResizeConfig) -> list[int]:
     patches = sum(image.shape[0] for image in done.images)
     return [patches, 3, resize.patch_size, resize.patch_size]
-
-
-def _stream(chunks: Sequence[bytes | memoryview], media_type: str) -> Response:
-    async def pieces() -> AsyncIterator[bytes | memoryview]:
-        for chunk in chunks:
-            view = memoryview(chunk)
-            for start in range(0, len(view), _PIECE_BYTES):
-                yield view[start : start + _PIECE_BYTES]
-
-    size = sum(len(chunk) for chunk in chunks)
-    return StreamingResponse(pieces(), media_type=media_type, headers={"Content-Length": str(size)})

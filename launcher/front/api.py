@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+def _refuse_unsupported(body: Any) -> Any:
+    if isinstance(body, dict):
+        given = [name for name in UNSUPPORTED if cast("dict[str, Any]", body).get(name) is not None]
+        if given:
+            message = (
+                f"not supported here: {', '.join(given)}; what the chat template should know goes "
+                "into chat_template_kwargs"
+            )
+            raise ValueError(message)
+    return body
 
 
 class _Body(BaseModel):
+    _refuse = model_validator(mode="before")(_refuse_unsupported)
+
     # Clients send the whole of OpenAI's chat request; what is not about preprocessing is theirs.
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
 
 
+# Fields of other servers that would change the answer; ignoring them would be a silent lie.
+UNSUPPORTED = (
+    "chat_template", "continue_final_message", "documents", "media_io_kwargs",
+    "mm_processor_kwargs", "thinking", "truncate_prompt_tokens",
+)  # fmt: skip
+
+
 class PreprocessRequest(_Body):
     """A chat with images, or images alone."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["messages"]}, {"required": ["images"]}]}
+    )
 
     model: str | None = None
     messages: list[dict[str, Any]] | None = Field(
@@ -32,6 +57,10 @@ class PreprocessRequest(_Body):
 
 class TokenizeRequest(_Body):
     """One text, or a chat without images; special tokens that the text spells stay text."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["prompt"]}, {"required": ["messages"]}]}
+    )
 
     prompt: str | None = None
     messages: list[dict[str, Any]] | None = None

@@ -33,7 +33,7 @@ from kimi_serve.schemas.plan import LaunchPlan
 from ..report.render import plan_json
 from ..version import VERSION
 from . import answers, api
-from .admission import Admission
+from .admission import Admission, Hold
 from .metrics import Metrics
 from .work import Preprocessed, prompt_payload, read_work, run_work
 
@@ -93,31 +93,36 @@ class _Front:
         self._pool = pool
         self._model = plan.settings.model.served_name or plan.checkpoint.name
         server = plan.settings.server
-        self._admission = Admission(server.max_body_bytes, server.max_queued_bytes)
+        self._admission = Admission(
+            server.max_body_bytes, server.max_queued_bytes, server.request_timeout_s
+        )
         self._started = int(time.time())
         self.metrics = Metrics(pool, self._admission)
 
     async def preprocess(self, request: Request) -> Response:
         """Decode and preprocess the images of a chat, or images alone, and tokenise the chat."""
-        is_safetensors = answers.SAFETENSORS in request.headers.get("accept", "")
+        is_safetensors = answers.accepts_safetensors(request.headers.get("accept", ""))
         encode = bytes if is_safetensors else pybase64.b64encode
-        answer = answers.safetensors_answer if is_safetensors else answers.json_answer
-        async with self._served(request) as body:
-            work = read_work(_parse(api.PreprocessRequest, body), self._settings)
-            done: Preprocessed = await _while_connected(
-                request,
-                run_work(
-                    work,
-                    self._pool,
-                    encode=encode,
-                    max_response_bytes=self._settings.server.max_response_bytes,
-                    on_image=self.metrics.count_image,
-                ),
-            )
+        make = answers.safetensors_body if is_safetensors else answers.json_body
+        media_type = answers.SAFETENSORS if is_safetensors else "application/json"
         resize = self._plan.checkpoint.resize
         assert resize is not None
-        answer_id = f"prep-{uuid.uuid4().hex}"
-        return answer(answer_id, self._model, self._settings.image.dtype, resize, done)
+        with Hold(self._admission) as hold:
+            async with self._served(request) as body:
+                work = read_work(_parse(api.PreprocessRequest, body), self._settings)
+                done: Preprocessed = await _while_connected(
+                    request,
+                    run_work(
+                        work,
+                        self._pool,
+                        encode=lambda pixels: hold.keep(encode(pixels)),
+                        max_response_bytes=self._settings.server.max_response_bytes,
+                        on_image=self.metrics.count_image,
+                    ),
+                )
+            answer_id = f"prep-{uuid.uuid4().hex}"
+            chunks = make(answer_id, self._model, self._settings.image.dtype, resize, done)
+            return hold.response(chunks, media_type)
 
     async def tokenize(self, request: Request) -> JSONResponse:
         """Tokenise one text, or a chat without images."""
@@ -183,6 +188,10 @@ class _Front:
         """Admit the body and hold the request to its deadline."""
         if not self._pool.has_started:
             raise UnavailableError("the workers are still starting")
+        encoding = request.headers.get("content-encoding", "identity")
+        if encoding != "identity":
+            message = f"Content-Encoding {encoding} is not supported; send the body as it is"
+            raise RequestError(message, param="Content-Encoding")
         timeout_s = self._settings.server.request_timeout_s
         try:
             async with asyncio.timeout(timeout_s), self._admission.body(request) as body:
@@ -201,7 +210,7 @@ def _parse(kind: type[Body], body: bytes) -> Body:
             raise RequestError(
                 f"the body is not JSON: {first.get('ctx', {}).get('error')}"
             ) from None
-        place = ".".join(str(part) for part in first["loc"])
+        place = ".".join(str(part) for part in first["loc"]) or "body"
         raise _InvalidBodyError(f"{place}: {first['msg']}", param=place) from None
 
 

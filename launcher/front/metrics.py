@@ -74,9 +74,9 @@ class _PoolCollector(Collector):
             "kimi_serve_queued_jobs", "Jobs that no worker has yet.", self._pool.num_queued
         )
         yield GaugeMetricFamily(
-            "kimi_serve_queued_bytes",
-            "Bytes of unanswered requests.",
-            self._admission.queued_bytes,
+            "kimi_serve_held_bytes",
+            "Bytes of unanswered requests and unsent answers.",
+            self._admission.held_bytes,
         )
         counts = self._pool.counts
         for name, help, value in (

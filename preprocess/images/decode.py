@@ -39,6 +39,13 @@ from .sniff import FORMAT_NAMES, Sniffed, sniff
 
 logger = logging.getLogger(__name__)
 
+# The resize filter's table grows with the side, not with the pixels: 49 million in one row would
+# need gigabytes. JPEG, GIF and WebP cannot be longer anyway.
+MAX_SIDE = 65_535
+# Every scan of a progressive JPEG goes over all pixels; encoders make about ten.
+MAX_SCANS = 100
+_SCAN = b"\xff\xda"
+
 _PILLOW_UNSIZED = ("not identified by this driver", "its header gives no size or no known layout")
 
 
@@ -91,6 +98,9 @@ def _check_pixels(size: tuple[int, int], rules: ImageRules) -> None:
             f"the image has {width} x {height} = {width * height} pixels; "
             f"at most {rules.max_pixels} are accepted"
         )
+    if max(size) > MAX_SIDE:
+        message = f"the image has {width} x {height} pixels; a side may have {MAX_SIDE}"
+        raise MediaTooLargeError(message)
 
 
 def _open(data: bytes, image_format: str) -> Image.Image:
@@ -98,6 +108,8 @@ def _open(data: bytes, image_format: str) -> Image.Image:
     source = BytesIO(data)
     match image_format:
         case "jpeg":
+            if data.count(_SCAN) > MAX_SCANS:
+                raise MediaError(f"the JPEG has more than {MAX_SCANS} scans")
             # The factory, because it also knows MPO, a JPEG with further pictures behind it.
             return JpegImagePlugin.jpeg_factory(source, "")
         case "png":
@@ -122,7 +134,7 @@ def _open(data: bytes, image_format: str) -> Image.Image:
 
 def _open_png(data: bytes, source: BytesIO) -> Image.Image:
     image = PngImagePlugin.PngImageFile(source)
-    if image.mode == "P" and image.palette is None:
+    if image.mode == "P" and (image.palette is None or not image.palette.palette):
         # Pillow would show black.
         raise MediaError("the PNG cannot be decoded: it has indexed colours and no palette")
     return image
@@ -169,7 +181,7 @@ def _turbo_pixels(data: bytes, image: Image.Image) -> NDArray[np.uint8] | None:
         if (width, height) != image.size:
             return None
         pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(data, "RGB", strict=True)
-    except (ValueError, RuntimeError, TypeError, OverflowError) as error:
+    except (ValueError, LookupError, RuntimeError, TypeError, OverflowError) as error:
         logger.debug("a JPEG is left to Pillow: %s", error)
         return None
     return pixels

@@ -45,15 +45,27 @@ def _gif_size(data: bytes) -> tuple[int, int] | None:
 
 
 def _gif_first_frame(data: bytes) -> int | None:
-    """Give the offset of the first image descriptor."""
+    """Give the offset of the first image descriptor; stray bytes before it are skipped."""
     flags = data[10]
     at = 13 + (3 << (flags & 7) + 1 if flags & 0x80 else 0)
-    while data[at : at + 1] == b"!":
-        at += 2
-        while at < len(data) and data[at]:
-            at += data[at] + 1
-        at += 1
-    return at if data[at : at + 1] == b"," and at + 10 <= len(data) else None
+    while at + 10 <= len(data):
+        match data[at : at + 1]:
+            case b",":
+                return at
+            case b";":
+                return None
+            case b"!":
+                at = _gif_blocks_end(data, at + 2)
+            case _:
+                at += 1
+    return None
+
+
+def _gif_blocks_end(data: bytes, at: int) -> int:
+    """Skip data blocks up to the empty one that ends them."""
+    while at < len(data) and data[at]:
+        at += data[at] + 1
+    return at + 1
 
 
 def _int(data: bytes, at: int, count: int) -> int:

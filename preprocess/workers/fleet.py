@@ -23,10 +23,10 @@ from .worker_link import WorkerLink, WorkerState
 
 logger = logging.getLogger(__name__)
 
-# A replacement that ends before it is ready is tried again after these pauses, then the fleet
-# gives up.
+# What ends again before it was of use is tried again after these pauses, then the fleet gives up.
 RESTART_BACKOFF_S = (0.0, 0.2, 1.0, 3.0, 10.0)
 STOP_GRACE_S = 3.0
+_FORK_SERVER = -1
 
 
 class FleetListener(Protocol):
@@ -66,7 +66,9 @@ class Fleet:
         self._listener = listener
         self._links: dict[int, WorkerLink] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._failed_starts = collections.Counter[int]()
+        # Ends in a row without use, by worker; the fork server's stand under _FORK_SERVER.
+        self._useless_ends = collections.Counter[int]()
+        self._is_forking = asyncio.Event()
         self._changed = asyncio.Event()
         self._failure: asyncio.Future[errors.WorkerError] | None = None
         self.has_started = False
@@ -83,6 +85,7 @@ class Fleet:
         loop = asyncio.get_running_loop()
         self._failure = loop.create_future()
         self._client.attach(loop, self)
+        self._is_forking.set()
         for spec in self._specs:
             await self._open(spec)
         try:
@@ -153,19 +156,33 @@ class Fleet:
         """Start anew: every worker has gone with the fork server."""
         if self.is_closing:
             return
-        if not self.num_usable:
-            message = "the fork server ended before any worker was ready; its last words are above"
+        self._is_forking.clear()
+        if not self.has_started:
+            message = (
+                "the fork server ended before the workers were ready; its last words are above"
+            )
             self._fail(errors.WorkerStartError(message))
             return
-        logger.error("the fork server ended; starting it and all workers again")
-        loop = asyncio.get_running_loop()
-        self._client.close(loop)
-        self._client.start()
-        self._client.attach(loop, self)
+        self._task(self._restart_fork_server())
         for link in self.links():
             if link.end is None:
                 link.kill()
                 self._end(link, "gone with the fork server", is_crash=False)
+
+    async def _restart_fork_server(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._client.close(loop)
+        failures = self._useless_ends[_FORK_SERVER]
+        if failures >= len(RESTART_BACKOFF_S):
+            self._fail(errors.WorkerStartError(f"the fork server ended {failures} times in a row"))
+            return
+        self._useless_ends[_FORK_SERVER] += 1
+        pause_s = RESTART_BACKOFF_S[failures]
+        logger.error("the fork server ended; it and all workers start again in %g s", pause_s)
+        await asyncio.sleep(pause_s)
+        self._client.start()
+        self._client.attach(loop, self)
+        self._is_forking.set()
 
     def _on_frame(self, link: WorkerLink, message: messages.Message, payload: bytes) -> None:
         match message:
@@ -179,7 +196,7 @@ class Fleet:
 
     def _on_ready(self, link: WorkerLink, report: messages.WorkerReport) -> None:
         link.report = report
-        self._failed_starts[link.spec.index] = 0
+        self._useless_ends[_FORK_SERVER] = 0
         logger.info(
             "%s ready in %.2f s (pid %d, decode %s, preprocess %s, CUDA_VISIBLE_DEVICES=%r, "
             "%d CUDA libraries mapped)",
@@ -195,7 +212,12 @@ class Fleet:
 
     def _end(self, link: WorkerLink, how: str, *, is_crash: bool) -> None:
         link.end = "stopped" if link.is_stopping else "failed"
-        self._listener.on_ended(link, Death(link.spec.index, how, is_crash))
+        index = link.spec.index
+        if link.num_jobs:
+            self._useless_ends[index] = 0
+        elif link.report is None or is_crash:
+            self._useless_ends[index] += 1
+        self._listener.on_ended(link, Death(index, how, is_crash))
         self._task(self._bury(link, how))
         self._changed.set()
 
@@ -206,28 +228,25 @@ class Fleet:
             return
         self.num_died += 1
         logger.error("%s (pid %s) ended: %s", link.name, link.pid, how)
-        if link.report is None:
-            self._failed_starts[link.spec.index] += 1
-            if not self.has_started or self._is_hopeless(link):
-                self._fail(_start_error(link, how))
-                return
-        await self._replace(link)
+        if not self.has_started:
+            self._fail(_start_error(link, how))
+            return
+        await self._replace(link, how)
 
-    async def _replace(self, link: WorkerLink) -> None:
-        while not self._is_hopeless(link):
-            await asyncio.sleep(RESTART_BACKOFF_S[self._failed_starts[link.spec.index]])
+    async def _replace(self, link: WorkerLink, how: str) -> None:
+        index = link.spec.index
+        while self._useless_ends[index] < len(RESTART_BACKOFF_S):
+            await asyncio.sleep(RESTART_BACKOFF_S[self._useless_ends[index]])
+            await self._is_forking.wait()
             try:
                 await self._open(link.spec)
             except OSError as error:  # no descriptors, no memory: it may pass
                 logger.error("%s cannot be replaced yet: %s", link.name, error)
-                self._failed_starts[link.spec.index] += 1
+                self._useless_ends[index] += 1
             else:
                 self.num_replaced += 1
                 return
-        self._fail(errors.WorkerStartError(f"{link.name} cannot be replaced"))
-
-    def _is_hopeless(self, link: WorkerLink) -> bool:
-        return self._failed_starts[link.spec.index] >= len(RESTART_BACKOFF_S)
+        self._fail(_start_error(link, how))
 
     def _fail(self, error: errors.WorkerError) -> None:
         assert self._failure is not None
@@ -259,4 +278,5 @@ def _start_error(link: WorkerLink, how: str) -> errors.WorkerStartError:
             f"{link.name} cannot start: {detail}", hint=link.failure.hint
         )
     log = "\n".join(link.log_tail) or "(it logged nothing)"
-    return errors.WorkerStartError(f"{link.name} ended before it was ready: {how}\n{log}")
+    when = "ended before it was ready" if link.report is None else "ends again and again, idle"
+    return errors.WorkerStartError(f"{link.name} {when}: {how}\n{log}")

@@ -39,6 +39,7 @@ class ForkClient:
         self._env = {name: base_env[name] for name in _INHERITED if name in base_env} | dict(env)
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._spawning = asyncio.Lock()
 
     def start(self) -> None:
         """Start the process; it imports while the caller goes on."""
@@ -70,15 +71,18 @@ class ForkClient:
         assert self._control is not None
         loop.add_reader(self._control.fileno(), self._read, loop, listener)
 
-    def spawn(self, spec: WorkerSpec, fds: Sequence[int]) -> bool:
-        """Ask for a worker; False when the fork server is gone."""
-        if self._control is None:
-            return False
-        try:
-            send_spawn(self._control, spec, fds)
-        except OSError:
-            return False
-        return True
+    async def spawn(self, spec: WorkerSpec, fds: Sequence[int]) -> None:
+        """Ask for a worker; a fork server that is gone is told to the listener instead."""
+        async with self._spawning:
+            while self._control is not None:
+                try:
+                    send_spawn(self._control, spec, fds)
+                except BlockingIOError:
+                    await _writable(self._control)
+                except OSError:
+                    return
+                else:
+                    return
 
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
         """End the fork server and with it every worker that is left."""
@@ -112,6 +116,22 @@ class ForkClient:
                 listener.on_exited(said["pid"], said["status"])
             else:
                 listener.on_spawned(said["index"], said["pid"])
+
+
+async def _writable(control: socket.socket) -> None:
+    """Wait until the socket takes another packet."""
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    loop.add_writer(control.fileno(), _settle, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_writer(control.fileno())
+
+
+def _settle(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
 
 
 def kill(pid: int) -> None:

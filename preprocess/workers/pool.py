@@ -205,6 +205,7 @@ def _release_unseen(job: Job) -> None:
 
 
 def _error(failed: messages.JobFailed) -> errors.KimiServeError:
-    kind = getattr(errors, failed.error, errors.KimiServeError)
-    error: errors.KimiServeError = kind(failed.message, hint=failed.hint)
-    return error
+    kind = getattr(errors, failed.error, None)
+    if isinstance(kind, type) and issubclass(kind, errors.RequestError):
+        return kind(failed.message, hint=failed.hint, param=failed.param)
+    return errors.KimiServeError(failed.message, hint=failed.hint)

@@ -23,6 +23,13 @@ def die_with_parent(parent_pid: int) -> None:
         os._exit(1)
 
 
+def release_memory() -> None:
+    """Give free memory back to the system, where the C library can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def set_name(name: str) -> None:
     """Name this process in `ps` and `top` (15 bytes at most)."""
     _prctl(_PR_SET_NAME, ctypes.create_string_buffer(name.encode()[:15]))

@@ -28,6 +28,10 @@ from .processor import KimiProcessor, build_processor
 
 logger = logging.getLogger(__name__)
 
+# The allocator is told to keep big blocks, which is what makes images fast; a worker without
+# work gives them back.
+IDLE_S = 1.0
+
 
 def preload() -> None:
     """Import what every worker needs and nothing that starts threads or touches a GPU."""
@@ -89,7 +93,7 @@ class _Loop:
         return 0  # the parent is gone
 
     def _process_images(self) -> None:
-        while (item := self._images.get()) is not None:
+        while (item := self._next_image()) is not None:
             job, payload = item
             try:
                 answer = self._processor.image(job.id, payload, self._arena.slot(job.slot))
@@ -97,6 +101,14 @@ class _Loop:
                 self._frames.send(_job_failed(job.id, error))
             else:
                 self._frames.send(answer)
+
+    def _next_image(self) -> tuple[messages.ImageJob, bytearray] | None:
+        """Wait for the next image; after a quiet moment give memory back, once."""
+        try:
+            return self._images.get(timeout=IDLE_S)
+        except queue.Empty:
+            process.release_memory()
+            return self._images.get()
 
     def _answer_text(self, job: messages.PromptJob | messages.TextJob, payload: bytearray) -> None:
         try:
@@ -112,11 +124,11 @@ class _Loop:
 
 def _job_failed(job_id: int, error: Exception) -> messages.JobFailed:
     if isinstance(error, RequestError):
-        return messages.JobFailed(job_id, type(error).__name__, error.message, error.hint)
+        name = type(error).__name__
+        return messages.JobFailed(job_id, name, error.message, error.hint, error.param)
     logger.error("job %d failed", job_id, exc_info=error)
-    return messages.JobFailed(
-        job_id, "KimiServeError", f"internal error ({type(error).__name__})", None
-    )
+    words = f"internal error ({type(error).__name__})"
+    return messages.JobFailed(job_id, "KimiServeError", words, hint=None, param=None)
 
 
 def _failure(spec: WorkerSpec, error: Exception) -> messages.WorkerFailed:

@@ -40,6 +40,7 @@ class WorkerLink:
         self.log_tail: collections.deque[str] = collections.deque(maxlen=_LOG_LINES_KEPT)
         self.is_stopping = False
         self.is_gone = False
+        self.num_jobs = 0
         self.end: Literal["stopped", "failed"] | None = None
         self.arena = Arena.create(spec.slots, spec.slot_bytes)
         self.free_slots = list(range(spec.slots))
@@ -82,7 +83,7 @@ class WorkerLink:
         ours, theirs = socket.socketpair()
         log_read, log_write = os.pipe()
         try:
-            client.spawn(self.spec, [theirs.fileno(), self.arena.fileno(), log_write])
+            await client.spawn(self.spec, [theirs.fileno(), self.arena.fileno(), log_write])
         finally:
             theirs.close()
             os.close(log_write)
@@ -93,6 +94,7 @@ class WorkerLink:
 
     def send(self, job: Job) -> None:
         """Give the worker a job; its answer comes through `on_frame`."""
+        self.num_jobs += 1
         if job.is_image:
             job.slot = self.free_slots.pop(0)
             self.image_job = job

@@ -5,17 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import re
 import signal
 import socket
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-from integration_server import DATA, RunningServer, Start
+from integration_server import DATA, RunningServer, Start, wait_until
 
 PHOTO = DATA / "golden" / "phone_1440x3120.png"
 SMALL = DATA / "golden" / "photo444_200x150.jpg"
@@ -27,14 +26,6 @@ def body_of(*files: Path) -> dict[str, list[str]]:
             f"data:image/x;base64,{base64.b64encode(file.read_bytes()).decode()}" for file in files
         ]
     }
-
-
-def wait_until(condition: Callable[[], bool], within_s: float = 30) -> None:
-    """Poll an outside fact (processes of others cannot be waited for)."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.02)
 
 
 def is_alive(pid: int) -> bool:
@@ -197,3 +188,41 @@ def test_a_stopped_worker_costs_its_request_only(start: Start) -> None:
     assert statuses[504] == 1
     assert statuses[200] == 5
     wait_until(lambda: frozen not in pids(server))
+
+
+def rss_mb(pid: int) -> float:
+    match = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return int(match.group(1)) / 1000 if match else 0.0
+
+
+def test_an_idle_worker_gives_memory_back(start: Start) -> None:
+    server = start().wait_until_serving()
+    (worker,) = pids(server)
+    with server.client() as client:
+        response = client.post("/v1/preprocess", json=body_of(DATA / "golden/big_3000x4000.png"))
+    assert response.status_code == 200
+    # What stays is its one warm output slot of 40 MB.
+    wait_until(lambda: rss_mb(worker) < 110)
+
+
+def test_a_fork_server_killed_twice_in_a_row_still_comes_back(start: Start) -> None:
+    server = start("--tokenizer-worker-num", "2").wait_until_serving()
+    for _ in range(2):
+        (fork_server,) = children(server.process.pid)
+        os.kill(fork_server, signal.SIGKILL)
+        wait_until(lambda pid=fork_server: children(server.process.pid) not in ([], [pid]))
+    with server.client() as client:
+        assert client.post("/v1/preprocess", json=body_of(SMALL)).status_code == 200
+    assert server.stop() == 0
+
+
+def children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(word) for word in text.split() if is_alive(int(word))]
+
+
+def test_many_workers_are_all_asked_for(start: Start) -> None:
+    server = start("--tokenizer-worker-num", "200", "--skip-tokenizer-init")
+    server.wait_until_serving()
+    assert len({*pids(server)}) == 200
+    assert server.stop() == 0

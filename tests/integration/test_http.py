@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import socket
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +14,7 @@ from typing import Any, cast
 import httpx
 import pytest
 import safetensors
-from integration_server import DATA, RunningServer, Start, launch
+from integration_server import DATA, RunningServer, Start, launch, wait_until
 
 GOLDEN = json.loads((DATA / "golden" / "golden.json").read_text(encoding="utf-8"))
 STANDARD = {
@@ -282,3 +284,80 @@ def test_other_types(start: Start, dtype: str, itemsize: int, name: str) -> None
     assert len(base64.b64decode(plain["pixel_values"]["data"])) == 4 * 588 * itemsize
     tensors = tensors_of(post(running, body, accept="application/vnd.safetensors"))
     assert tensors["pixel_values"]["dtype"] == name
+
+
+@pytest.mark.parametrize("size", [200_000, 5_000_000, 40_000_000])
+def test_a_large_body_gets_its_answer_and_no_reset(start: Start, size: int) -> None:
+    running = start("--server-max-body-bytes", "100000").wait_until_serving()
+    with running.client() as client:
+        response = client.post("/v1/preprocess", content=b" " * size)
+    assert response.status_code == 413
+
+
+def test_answers_that_nobody_reads_are_bounded_and_cut(start: Start) -> None:
+    running = start(
+        "--server-max-queued-bytes", "60000000", "--server-request-timeout-s", "4"
+    ).wait_until_serving()  # fmt: skip
+    body = json.dumps({"images": [data_url(DATA / "golden" / "hd_1920x1080.png")]}).encode()
+    head = (
+        f"POST /v1/preprocess HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode()
+    address = httpx.URL(running.url)
+    lazy = [socket.create_connection((address.host, address.port or 0)) for _ in range(4)]
+    statuses = Counter[int]()
+    for connection in lazy:
+        connection.sendall(head + body)
+        statuses[int(connection.recv(12).split()[1])] += 1
+    # 33 MB of base64 an answer: one is held, the others are told to come back.
+    assert statuses == {200: 1, 429: 3}
+
+    def held() -> float:
+        with running.client() as client:
+            metrics = client.get("/metrics").text
+        line = next(line for line in metrics.splitlines() if line.startswith("kimi_serve_held_b"))
+        return float(line.split()[1])
+
+    wait_until(lambda: held() == 0)
+    for connection in lazy:
+        connection.close()
+
+
+def test_accept_is_read_as_http_says(server: RunningServer) -> None:
+    body = {"images": [data_url(RED_28)]}
+    kinds = {
+        accept: post(server, body, accept=accept).headers["content-type"]
+        for accept in (
+            "*/*",
+            "Application/Vnd.Safetensors",
+            "application/json, application/vnd.safetensors;q=0",
+            "application/vnd.safetensors; q=0.5, application/json;q=0.1",
+        )
+    }
+    assert list(kinds.values()) == [
+        "application/json",
+        "application/vnd.safetensors",
+        "application/json",
+        "application/vnd.safetensors",
+    ]
+
+
+@pytest.mark.parametrize("field", ["chat_template", "mm_processor_kwargs", "thinking"])
+def test_fields_that_would_change_the_answer_are_not_ignored(
+    server: RunningServer, field: str
+) -> None:
+    response = post(server, {"images": [data_url(RED_28)], field: {"a": 1}})
+    assert response.status_code == 422
+    assert field in error_of(response)["message"]
+
+
+def test_a_compressed_body_is_named(server: RunningServer) -> None:
+    response = post(server, {"images": []}, **{"content-encoding": "gzip"})
+    assert response.status_code == 400
+    assert "gzip" in error_of(response)["message"]
+
+
+def test_a_fault_in_a_chat_has_its_place(server: RunningServer) -> None:
+    response = post(server, {"messages": [{"role": "user", "content": [{"type": "imag_url"}]}]})
+    assert error_of(response)["param"] == "messages[0].content[0].type"
+    response = post(server, [])
+    assert error_of(response)["param"] == "body"
