@@ -25,7 +25,7 @@ format: $(CHECK_VENV)/.ready
 	$(CHECK_VENV)/bin/ruff check --fix .
 
 docs: $(VENV)/.ready ## pages that are made from the code
-	$(VENV)/bin/python -m kimi_serve.launcher.report.settings_page > docs/settings.md
+	$(VENV)/bin/python scripts/settings_page.py > docs/settings.md
 
 bench: $(CHECK_VENV)/.ready ## memory and start of the fleet, beside the spawn-with-transformers way
 	$(CHECK_VENV)/bin/python benchmarks/fleet.py $(ARGS)

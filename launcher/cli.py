@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import click
 
-from kimi_serve.schemas.errors import ConfigError, KimiServeError
+from kimi_serve.schemas.errors import ConfigError, KimiServeError, PlanError
 
 from .options import (
     SettingsCommand,
@@ -149,6 +149,12 @@ def preprocess(
     """Process files and print what the model would see of them."""
     env = dict(os.environ)
     made = make_plan(load(given_profiles(ctx), given_flags(ctx), given_set_items(ctx), env), env)
+    if not made.worker_specs():
+        raise PlanError(
+            f"preprocess has no processor to show: {made.engine.value} ({made.engine.source}) "
+            "preprocesses images itself, not the built-in workers",
+            hint="add --engine none to see what the built-in workers make of the files",
+        )
     from .preprocess_files import preprocess_files
 
     for line in preprocess_files(made.worker_specs()[0], files, out=out, picture=picture):

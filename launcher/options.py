@@ -93,8 +93,8 @@ def _shared_options() -> list[click.Parameter]:
 
 
 def _option(field: SettingField) -> click.Option:
-    if field.kind == "bool":
-        spelling = f"{field.flag}/--no-{field.flag.removeprefix('--')}"
+    if field.negative_flag is not None:
+        spelling = f"{field.flag}/{field.negative_flag}"
         return click.Option(
             [field.parameter, spelling], default=None, help=f"{field.help} [{field.path}]"
         )

@@ -36,12 +36,12 @@ def find_checkpoint(loaded: LoadedSettings, env: Mapping[str, str]) -> Checkpoin
     """Locate and read the checkpoint that the settings name."""
     model = loaded.settings.model
     with _setting("model.path", loaded):
-        located = locate_checkpoint(model.path, model.revision, env=env, offline=False)
+        located = locate_checkpoint(model.path, model.revision, env=env)
     tokenizer = None
     if model.tokenizer_path is not None:
         with _setting("model.tokenizer_path", loaded):
             path = model.tokenizer_path
-            tokenizer = locate_checkpoint(path, None, env=env, offline=False).directory
+            tokenizer = locate_checkpoint(path, None, env=env).directory
     return read_checkpoint(
         located.directory,
         origin=located.origin,

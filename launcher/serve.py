@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import errno
 import logging
+import math
+import resource
 import signal
 import socket
 import time
@@ -13,7 +15,7 @@ from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING
 
 from kimi_serve.preprocess.workers.pool import Pool
-from kimi_serve.schemas.errors import PlanError, WorkerError
+from kimi_serve.schemas.errors import PlanError
 from kimi_serve.schemas.plan import LaunchPlan
 from kimi_serve.schemas.settings import ServerSettings
 
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
     import uvicorn
 
 logger = logging.getLogger(__name__)
+
+# A worker's socket, log, memory and pid descriptors, and what its start takes for a moment.
+FILES_A_WORKER = 6
+FILES_FOR_CLIENTS = 100
 
 
 def serve(plan: LaunchPlan, base_env: Mapping[str, str]) -> None:
@@ -39,6 +45,7 @@ def serve(plan: LaunchPlan, base_env: Mapping[str, str]) -> None:
             hint="use the plan's devices and findings, or engine.kind none for the built-in "
             "workers",
         )
+    _raise_file_limit(len(plan.worker_specs()))
     with _bind(plan.settings.server) as listener:
         server = plan.settings.server
         pool = Pool(
@@ -52,6 +59,20 @@ def serve(plan: LaunchPlan, base_env: Mapping[str, str]) -> None:
         import uvloop
 
         uvloop.run(_Serving(plan, pool, listener).run())
+
+
+def _raise_file_limit(workers: int) -> None:
+    """Take the descriptors that the workers and some clients need, or say that there are none."""
+    needed = workers * FILES_A_WORKER + FILES_FOR_CLIENTS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        raise PlanError(
+            f"{workers} workers need {needed} open files, and the limit is {hard}",
+            hint="raise it (ulimit -Hn, LimitNOFILE=) or lower tokenizer.worker_num",
+        )
+    wanted = needed if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @contextlib.contextmanager
@@ -98,26 +119,26 @@ class _Serving:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signals.put_nowait, number)
         serving = asyncio.create_task(self._http.serve(sockets=[self._listener]))
-        starting = asyncio.create_task(self._start())
+        working = asyncio.create_task(self._work())
         obeying = asyncio.create_task(self._obey())
         try:
-            await asyncio.wait([serving, starting], return_when=asyncio.FIRST_COMPLETED)
-            if not serving.done():
-                starting.result()  # raises what kept the workers from starting
-                failing = asyncio.create_task(self._pool.failed())
-                await asyncio.wait([serving, failing], return_when=asyncio.FIRST_COMPLETED)
-                if failing.done():
-                    raise failing.result()
-                failing.cancel()
-        except WorkerError:
+            await asyncio.wait([serving, working], return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+        except BaseException:
             self._http.should_exit = self._http.force_exit = True
             raise
         finally:
-            starting.cancel()
-            obeying.cancel()
-            await asyncio.gather(serving, starting, obeying, return_exceptions=True)
+            working.cancel()
+            await asyncio.gather(serving, working, return_exceptions=True)
             await self._pool.close()
+            obeying.cancel()
             logger.info("stopped")
+
+    async def _work(self) -> None:
+        """Start the workers, then wait for what ends them; never returns, only raises."""
+        await self._start()
+        raise await self._pool.failed()
 
     async def _start(self) -> None:
         started = time.monotonic()
@@ -125,7 +146,7 @@ class _Serving:
         host, port = self._listener.getsockname()[:2]
         logger.info(
             "all %d workers ready in %.2f s; serving on http://%s:%d",
-            len(self._plan.workers),
+            len(self._plan.worker_specs()),
             time.monotonic() - started,
             f"[{host}]" if ":" in host else host,
             port,
@@ -146,6 +167,7 @@ def _http_server(plan: LaunchPlan, pool: Pool) -> uvicorn.Server:
     import uvicorn
 
     from .front.app import create_app
+    from .front.clients import TimedHttpProtocol
 
     class Server(uvicorn.Server):
         @contextlib.contextmanager
@@ -161,7 +183,8 @@ def _http_server(plan: LaunchPlan, pool: Pool) -> uvicorn.Server:
         lifespan="off",
         ws="none",
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=int(plan.settings.server.drain_timeout_s),
+        timeout_graceful_shutdown=math.ceil(plan.settings.server.drain_timeout_s),
         server_header=False,
+        http=TimedHttpProtocol,
     )
     return Server(config)

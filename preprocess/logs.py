@@ -6,7 +6,9 @@ import json
 import logging
 import sys
 import time
-from typing import Literal, TextIO
+from typing import TextIO
+
+from kimi_serve.schemas.vocabulary import LogFormat, LogLevel
 
 
 class _TextFormatter(logging.Formatter):
@@ -37,8 +39,8 @@ class _JsonFormatter(logging.Formatter):
 
 
 def configure(
-    level: str,
-    format: Literal["text", "json"] | str,
+    level: LogLevel,
+    format: LogFormat,
     *,
     process: str,
     stream: TextIO | None = None,

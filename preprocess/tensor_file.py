@@ -11,7 +11,9 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-DTYPES = {"float32": "F32", "bfloat16": "BF16", "uint8": "U8", "int64": "I64"}
+from kimi_serve.schemas.vocabulary import DTYPES
+
+Chunk = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +23,14 @@ class Tensor:
     name: str
     dtype: str
     shape: Sequence[int]
-    chunks: Sequence[bytes | memoryview]
+    chunks: Sequence[Chunk]
 
     @property
     def nbytes(self) -> int:
         return sum(len(chunk) for chunk in self.chunks)
 
 
-def safetensors_chunks(
-    tensors: Iterable[Tensor], metadata: Mapping[str, str]
-) -> list[bytes | memoryview]:
+def safetensors_chunks(tensors: Iterable[Tensor], metadata: Mapping[str, str]) -> list[Chunk]:
     """Give the pieces of a safetensors file: header, then every tensor's chunks as they are."""
     # Wide types first, so that every tensor starts at a multiple of its item size.
     ordered = sorted(tensors, key=lambda tensor: tensor.dtype != "int64")
@@ -38,14 +38,14 @@ def safetensors_chunks(
     offset = 0
     for tensor in ordered:
         header[tensor.name] = {
-            "dtype": DTYPES[tensor.dtype],
+            "dtype": DTYPES[tensor.dtype].safetensors_name,
             "shape": list(tensor.shape),
             "data_offsets": [offset, offset + tensor.nbytes],
         }
         offset += tensor.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    chunks: list[bytes | memoryview] = [struct.pack("<Q", len(text)) + text]
+    chunks: list[Chunk] = [struct.pack("<Q", len(text)) + text]
     for tensor in ordered:
         chunks += tensor.chunks
     return chunks

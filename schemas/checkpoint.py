@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .vocabulary import TokenizerKind
 from .worker import ResizeConfig
 
 CheckpointOrigin = Literal["bundled", "directory", "hub-cache"]
@@ -30,5 +31,5 @@ class CheckpointFacts:
     resize_source: str
     disagreements: tuple[str, ...]
     tokenizer_directory: str
-    tokenizer_kind: Literal["tokenizer.json", "tiktoken.model"] | None
+    tokenizer_kind: TokenizerKind | None
     has_vision: bool

@@ -11,6 +11,8 @@ KimiServeError
         MediaError                    400, the image is damaged or the reference cannot be read
             MediaTooLargeError        413
             UnsupportedMediaError     415
+        InvalidBodyError              422
+        ClientGoneError               499
         BodyTooLargeError             413
         UnauthorizedError             401
         OverloadedError               429
@@ -118,6 +120,19 @@ class BodyTooLargeError(RequestError):
 
     status = 413
     code = "request_too_large"
+
+
+class InvalidBodyError(RequestError):
+    """The body is JSON of the wrong shape."""
+
+    status = 422
+
+
+class ClientGoneError(RequestError):
+    """The client closed the connection; nobody reads the answer, the metrics count it."""
+
+    status = 499
+    code = "client_gone"
 
 
 class UnauthorizedError(RequestError):

@@ -50,6 +50,11 @@ class SettingField:
         return f"{ENV_PREFIX}{self.section}__{self.name}".upper()
 
     @property
+    def negative_flag(self) -> str | None:
+        """The option that switches a bool off; None for settings of another kind."""
+        return f"--no-{self.flag.removeprefix('--')}" if self.kind == "bool" else None
+
+    @property
     def parameter(self) -> str:
         """Name of the click parameter: an identifier."""
         return f"{self.section}__{self.name}"

@@ -11,6 +11,25 @@ Severity = Literal["error", "warning", "info"]
 
 
 @dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace the text from `column` to `end_column` of one line; 1-based, end exclusive."""
+
+    file: str
+    line: int
+    column: int
+    end_column: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """What would mend a finding; a safe one does not change what the file means to us."""
+
+    applicability: Literal["safe", "unsafe"]
+    edits: tuple[Edit, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One statement about one setting, in the words of rule `rule` (KSnnn).
 
@@ -25,6 +44,7 @@ class Finding:
     path: str = ""
     help: str | None = None
     related: tuple[Origin, ...] = ()
+    fix: Fix | None = None
 
     def __str__(self) -> str:
         return f"{self.origin}: {self.severity} {self.rule} {self.message}"

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
+
+PixelEncoding = Literal["raw", "base64"]
 
 _HEADER = struct.Struct("<II")
 HEADER_BYTES = _HEADER.size
@@ -17,10 +19,14 @@ HEADER_BYTES = _HEADER.size
 
 @dataclass(frozen=True, slots=True)
 class ImageJob:
-    """Decode and preprocess the image whose reference is the frame's payload into `slot`."""
+    """Decode and preprocess the image whose reference is the frame's payload into `slot`.
+
+    Under "base64" the slot holds the text of the pixels, which is what a JSON answer needs.
+    """
 
     id: int
     slot: int
+    encoding: PixelEncoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,9 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class ImageResult:
-    """`nbytes` of pixel_values lie in the job's slot; `resized` is (width, height) before padding.
+    """`nbytes` of pixel_values, encoded as asked for, lie in the job's slot.
+
+    `resized` is (width, height) before padding.
 
     `width` and `height` are those of the upright image; stage times in milliseconds.
     """

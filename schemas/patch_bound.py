@@ -5,13 +5,13 @@ The plan needs the bound before anything that could count exactly is imported.
 
 from __future__ import annotations
 
+from .vocabulary import DTYPES, ImageDtype
 from .worker import ResizeConfig
 
 CHANNELS = 3
-DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "uint8": 1}
 
 
-def max_patches(config: ResizeConfig) -> int:
+def max_patches(resize: ResizeConfig) -> int:
     """Give an upper bound on the patches of one image after padding, for images of any size.
 
     With patch p, merge m, limits L (patches) and S (one side), and sides A = w/p, B = h/p:
@@ -21,13 +21,13 @@ def max_patches(config: ResizeConfig) -> int:
     (x + 1 + m)(y + 1 + m) <= L + (m + 1)(x + y) + (m + 1)^2 patches, and x + y on x*y <= L is
     largest at the end of the range: S + L/S. No side exceeds S rounded up to a multiple of m.
     """
-    merge = config.merge_kernel_size
-    limit = config.in_patch_limit
-    side = -(-config.patch_limit_on_one_side // merge) * merge
+    merge = resize.merge_kernel_size
+    limit = resize.in_patch_limit
+    side = -(-resize.patch_limit_on_one_side // merge) * merge
     other = min(side, -(-limit // side))
     return min(limit + (merge + 1) * (side + other) + (merge + 1) ** 2, side * side)
 
 
-def patch_bytes(config: ResizeConfig, dtype: str) -> int:
+def patch_bytes(resize: ResizeConfig, dtype: ImageDtype) -> int:
     """Give the bytes of one patch of pixel_values."""
-    return CHANNELS * config.patch_size**2 * DTYPE_BYTES[dtype]
+    return CHANNELS * resize.patch_size**2 * DTYPES[dtype].num_bytes

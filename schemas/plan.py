@@ -1,6 +1,6 @@
 """The resolved launch: every value with its origin, every decision with its reason.
 
-`LaunchPlan` is made by `launcher.resolve` alone; what it says is what happens.
+`LaunchPlan` is made by `launcher.resolver` alone; what it says is what happens.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .findings import Finding
 from .hardware import Hardware
 from .provenance import Origin, Resolved
 from .settings import Settings
-from .worker import Device, WorkerSpec
+from .worker import WorkerSpec
 
 PlannedDevice = Literal["cpu", "cuda", "unknown"]
 
@@ -64,6 +64,3 @@ class LaunchPlan:
     def worker_specs(self) -> tuple[WorkerSpec, ...]:
         """All that each worker process needs, one spec a worker."""
         return self.workers
-
-
-__all__ = ["Device", "LaunchPlan", "LoadedSettings", "PlannedDevice", "SettingValue"]

@@ -8,18 +8,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 from .colour import parse_colour
-
-ImageFormat = Literal["jpeg", "png", "webp", "gif", "bmp", "tiff", "avif"]
-ImagePolicy = Literal["display", "checkpoint"]
-ImageDtype = Literal["float32", "bfloat16", "uint8"]
-EngineKind = Literal["none", "sglang", "vllm"]
-LogLevel = Literal["debug", "info", "warning", "error"]
-LogFormat = Literal["text", "json"]
+from .vocabulary import EngineKind, ImageDtype, ImageFormat, ImagePolicy, LogFormat, LogLevel
 
 
 def _check_colour(text: str) -> str:

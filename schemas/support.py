@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
-from .settings import EngineKind
+from .vocabulary import EngineKind
 from .worker import Device
 
 FlagEffect = Literal["honoured", "ignored", "needless"]
@@ -43,7 +43,10 @@ class SupportRow:
 
 @dataclass(frozen=True, slots=True)
 class SupportTable:
-    """All rows, and the newest version of each engine that they were checked against."""
+    """All rows, and the newest version of each engine that they were checked against.
+
+    The built-in workers have no versions: their rows are open at both ends.
+    """
 
     rows: tuple[SupportRow, ...]
     newest: dict[str, str]
@@ -61,6 +64,19 @@ class SupportTable:
                 ):
                     return row
         return None
+
+    def built_in(self) -> tuple[str, ...]:
+        """List the architectures that the built-in workers serve."""
+        return tuple(
+            name for row in self.rows if row.engine == "none" for name in row.architectures
+        )
+
+    def is_known(self, engine: EngineKind, version: str) -> bool:
+        """Say whether any row covers this version of the engine."""
+        return any(
+            row.engine == engine and _is_in_range(version, row.since, row.until)
+            for row in self.rows
+        )
 
     def honouring(self, engine: EngineKind, version: str) -> tuple[str, ...]:
         """List the architectures for which this engine honours the flag."""
@@ -107,7 +123,8 @@ def load_support() -> SupportTable:
     ):
         if file.name.endswith(".toml"):
             data = tomllib.loads(file.read_text(encoding="utf-8"))
-            newest[data["engine"]] = data["newest"]
+            if "newest" in data:
+                newest[data["engine"]] = data["newest"]
             rows += [_row(data["engine"], entry) for entry in data["row"]]
     return SupportTable(tuple(rows), newest)
 

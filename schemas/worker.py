@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .vocabulary import ImageDtype, ImagePolicy, LogFormat, LogLevel, TokenizerKind
+
 Device = Literal["cpu", "cuda"]
 
 
@@ -31,9 +33,9 @@ class ResizeConfig:
 class ImageRules:
     """What images are accepted and how they are turned into RGB."""
 
-    policy: Literal["display", "checkpoint"]
+    policy: ImagePolicy
     background: tuple[int, int, int]
-    dtype: Literal["float32", "bfloat16", "uint8"]
+    dtype: ImageDtype
     max_pixels: int
     max_bytes: int
     formats: tuple[str, ...]
@@ -49,7 +51,7 @@ class TokenizerSpec:
     """
 
     directory: str
-    kind: Literal["tokenizer.json", "tiktoken.model"]
+    kind: TokenizerKind
     placeholder_id: int | None
     model_directory: str = ""
 
@@ -67,5 +69,5 @@ class WorkerSpec:
     slots: int
     slot_bytes: int
     env: tuple[tuple[str, str], ...]
-    log_level: str
-    log_format: str
+    log_level: LogLevel
+    log_format: LogFormat

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from kimi_serve.preprocess.checkpoint_files.locate import BUNDLED
+from kimi_serve.preprocess.text.load import load_tokenizer
 from kimi_serve.preprocess.text.template import ChatTemplate, load_chat_template
-from kimi_serve.preprocess.text.tokenizer import Tokenizer, load_tokenizer
+from kimi_serve.preprocess.text.tokenizer import Tokenizer
 from kimi_serve.schemas.worker import TokenizerSpec
 
 PROMPTS = Path(__file__).parent / "data" / "prompts"

@@ -22,12 +22,14 @@ DROPPED_BYTES = 64 * 2**20
 DROPPED_S = 5.0
 _PIECE_BYTES = 1 << 18
 
+Chunk = bytes | bytearray | memoryview
+
 
 class Admission:
     """Counts the bytes held for all clients and bounds them."""
 
     def __init__(self, max_body_bytes: int, max_held_bytes: int, send_timeout_s: float) -> None:
-        self._max_body_bytes = max_body_bytes
+        self._max_body_bytes = min(max_body_bytes, max_held_bytes)
         self._max_held_bytes = max_held_bytes
         self.send_timeout_s = send_timeout_s
         self.held_bytes = 0
@@ -52,9 +54,10 @@ class Admission:
                 if message["type"] == "http.disconnect":
                     raise RequestError("the client closed the connection before the body ended")
                 is_more = message.get("more_body", False)
-                chunks.append(message.get("body", b""))
-                hold.take(len(chunks[-1]))
-                self._check_body(hold.size)
+                chunk = message.get("body", b"")
+                self._check_body(hold.size + len(chunk))
+                hold.take(len(chunk))
+                chunks.append(chunk)
         except (BodyTooLargeError, OverloadedError):
             chunks.clear()
             if is_more and "expect" not in request.headers:
@@ -73,7 +76,8 @@ class Admission:
     def _check_body(self, size: int) -> None:
         if size > self._max_body_bytes:
             raise BodyTooLargeError(
-                f"the body has more than {self._max_body_bytes} bytes (server.max_body_bytes)"
+                f"the body has more than {self._max_body_bytes} bytes "
+                "(server.max_body_bytes, server.max_queued_bytes)"
             )
         self.check_held(0)
 
@@ -93,12 +97,7 @@ class Hold:
         if not self._is_handed_over:
             self.end()
 
-    def keep(self, data: bytes) -> bytes:
-        """Count `data`, and give it back."""
-        self.take(len(data))
-        return data
-
-    def response(self, chunks: Sequence[bytes | memoryview], media_type: str) -> HeldResponse:
+    def response(self, chunks: Sequence[Chunk], media_type: str) -> HeldResponse:
         """Give the response of `chunks`, whose bytes count until they are sent."""
         self.take(sum(len(chunk) for chunk in chunks) - self.size)
         self._is_handed_over = True
@@ -123,7 +122,7 @@ class HeldResponse(Response):
 
     def __init__(
         self,
-        chunks: Sequence[bytes | memoryview],
+        chunks: Sequence[Chunk],
         media_type: str,
         hold: Hold,
         timeout_s: float,

@@ -12,6 +12,7 @@ from kimi_serve.preprocess.tensor_file import Tensor, safetensors_chunks
 from kimi_serve.schemas.errors import RequestError
 from kimi_serve.schemas.worker import ResizeConfig
 
+from .admission import Chunk
 from .work import Preprocessed
 
 SAFETENSORS = "application/vnd.safetensors"
@@ -19,7 +20,7 @@ SAFETENSORS = "application/vnd.safetensors"
 
 def json_body(
     answer_id: str, model: str, dtype: str, resize: ResizeConfig, done: Preprocessed
-) -> list[bytes | memoryview]:
+) -> list[Chunk]:
     """Give the JSON body in chunks; the pixels, already base64, are chunks of their own."""
     body = _description(answer_id, model, done) | {
         "input_ids": None if done.input_ids is None else done.input_ids.tolist(),
@@ -33,7 +34,7 @@ def json_body(
 
 def safetensors_body(
     answer_id: str, model: str, dtype: str, resize: ResizeConfig, done: Preprocessed
-) -> list[bytes | memoryview]:
+) -> list[Chunk]:
     """Give one safetensors body in chunks: the tensors, and the rest as metadata."""
     grids = array("q", [side for image in done.images for side in image.grid_thw])
     tensors = [

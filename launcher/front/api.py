@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from kimi_serve.schemas.vocabulary import ImageDtype
 
 
 def _refuse_unsupported(body: Any) -> Any:
     if isinstance(body, dict):
-        given = [name for name in UNSUPPORTED if cast("dict[str, Any]", body).get(name) is not None]
+        fields = cast("dict[str, Any]", body)
+        given = [name for name in UNSUPPORTED if fields.get(name) is not None]
         if given:
             message = (
                 f"not supported here: {', '.join(given)}; what the chat template should know goes "
                 "into chat_template_kwargs"
             )
             raise ValueError(message)
+        return fields
     return body
 
 
@@ -75,7 +79,7 @@ class TokenizeResponse(BaseModel):
 
 
 class TensorBody(BaseModel):
-    dtype: Literal["float32", "bfloat16", "uint8"]
+    dtype: ImageDtype
     shape: list[int] = Field(description="[patches, 3, patch_size, patch_size]")
     data: str = Field(description="base64 of the little-endian values, C order")
 

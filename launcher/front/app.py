@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import logging
 import time
 import uuid
 from array import array
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 from typing import Any, TypeVar
 
-import pybase64
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kimi_serve.preprocess.text.chat import parse_messages
 from kimi_serve.preprocess.workers.pool import Pool
 from kimi_serve.schemas.errors import (
     DeadlineError,
+    InvalidBodyError,
     RequestError,
-    UnauthorizedError,
     UnavailableError,
 )
 from kimi_serve.schemas.messages import TokensResult
@@ -34,15 +31,15 @@ from ..report.render import plan_json
 from ..version import VERSION
 from . import answers, api
 from .admission import Admission, Hold
+from .clients import while_connected
 from .metrics import Metrics
-from .work import Preprocessed, prompt_payload, read_work, run_work
+from .middleware import BearerKey, Measured
+from .work import prompt_payload, read_work, run_work
 
 Body = TypeVar("Body", bound=BaseModel)
-Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
 
-_OPEN_PATHS = ("/health", "/ready")
 _SCHEMA = "#/components/schemas/"
 
 
@@ -56,8 +53,8 @@ def create_app(plan: LaunchPlan, pool: Pool) -> FastAPI:
     app.add_exception_handler(Exception, _on_unexpected)
     key = settings.server.api_key
     if key is not None:
-        app.add_middleware(_BearerKey, key=key.get_secret_value().encode())
-    app.add_middleware(_Measured, metrics=front.metrics)
+        app.add_middleware(BearerKey, key=key.get_secret_value().encode())
+    app.add_middleware(Measured, metrics=front.metrics)
     errors: dict[int | str, dict[str, Any]] = {
         status: {"model": api.ErrorResponse} for status in (400, 401, 413, 415, 422, 429, 503, 504)
     }
@@ -102,7 +99,6 @@ class _Front:
     async def preprocess(self, request: Request) -> Response:
         """Decode and preprocess the images of a chat, or images alone, and tokenise the chat."""
         is_safetensors = answers.accepts_safetensors(request.headers.get("accept", ""))
-        encode = bytes if is_safetensors else pybase64.b64encode
         make = answers.safetensors_body if is_safetensors else answers.json_body
         media_type = answers.SAFETENSORS if is_safetensors else "application/json"
         resize = self._plan.checkpoint.resize
@@ -110,16 +106,16 @@ class _Front:
         with Hold(self._admission) as hold:
             async with self._served(request) as body:
                 work = read_work(_parse(api.PreprocessRequest, body), self._settings)
-                done: Preprocessed = await _while_connected(
-                    request,
-                    run_work(
-                        work,
-                        self._pool,
-                        encode=lambda pixels: hold.keep(encode(pixels)),
-                        max_response_bytes=self._settings.server.max_response_bytes,
-                        on_image=self.metrics.count_image,
-                    ),
+                doing = run_work(
+                    work,
+                    self._pool,
+                    hold,
+                    encoding="raw" if is_safetensors else "base64",
+                    max_response_bytes=self._settings.server.max_response_bytes,
                 )
+                done = await while_connected(request, doing)
+            for image in done.images:
+                self.metrics.count_image(image)
             answer_id = f"prep-{uuid.uuid4().hex}"
             chunks = make(answer_id, self._model, self._settings.image.dtype, resize, done)
             return hold.response(chunks, media_type)
@@ -127,7 +123,8 @@ class _Front:
     async def tokenize(self, request: Request) -> JSONResponse:
         """Tokenise one text, or a chat without images."""
         async with self._served(request) as body:
-            _, ids = await self._tokens(_parse(api.TokenizeRequest, body))
+            asked = _parse(api.TokenizeRequest, body)
+            _, ids = await while_connected(request, self._tokens(asked))
         tokens = array("i")
         tokens.frombytes(ids)
         return JSONResponse({"tokens": tokens.tolist(), "count": len(tokens)})
@@ -151,7 +148,11 @@ class _Front:
         """Say whether work is taken: 503 until all workers were ready, and when none is left."""
         usable = self._pool.num_usable
         is_ready = self._pool.has_started and usable > 0
-        body = {"ready": is_ready, "workers_ready": usable, "workers": len(self._plan.workers)}
+        body = {
+            "ready": is_ready,
+            "workers_ready": usable,
+            "workers": len(self._plan.worker_specs()),
+        }
         return JSONResponse(body, 200 if is_ready else 503)
 
     async def show_metrics(self) -> Response:
@@ -207,37 +208,10 @@ def _parse(kind: type[Body], body: bytes) -> Body:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         if first["type"] == "json_invalid":
-            raise RequestError(
-                f"the body is not JSON: {first.get('ctx', {}).get('error')}"
-            ) from None
+            reason = first.get("ctx", {}).get("error")
+            raise RequestError(f"the body is not JSON: {reason}", param="body") from None
         place = ".".join(str(part) for part in first["loc"]) or "body"
-        raise _InvalidBodyError(f"{place}: {first['msg']}", param=place) from None
-
-
-class _InvalidBodyError(RequestError):
-    """The body is JSON of the wrong shape."""
-
-    status = 422
-
-
-async def _while_connected(request: Request, work: Awaitable[Result]) -> Result:
-    """Give up the work when the client goes away."""
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_disconnect(request))
-    try:
-        await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise RequestError("the client closed the connection")
-        return working.result()
-    finally:
-        working.cancel()
-        leaving.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
-
-
-async def _disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+        raise InvalidBodyError(f"{place}: {first['msg']}", param=place) from None
 
 
 def _body_schema(kind: type[BaseModel]) -> dict[str, Any]:
@@ -260,50 +234,3 @@ async def _on_http_error(_request: Request, error: Exception) -> JSONResponse:
 async def _on_unexpected(_request: Request, error: Exception) -> JSONResponse:
     logger.error("unexpected error in a request", exc_info=error)
     return answers.plain_error(500, "internal error; the server's log has it", code="internal")
-
-
-class _BearerKey:
-    """Lets requests with the key through; compared in constant time."""
-
-    def __init__(self, app: ASGIApp, key: bytes) -> None:
-        self._app = app
-        self._expected = b"bearer " + key
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in _OPEN_PATHS:
-            given = dict(scope["headers"]).get(b"authorization", b"")
-            scheme, _, key = given.partition(b" ")
-            if not hmac.compare_digest(scheme.lower() + b" " + key, self._expected):
-                error = UnauthorizedError("send the key as 'Authorization: Bearer <key>'")
-                await answers.error_answer(error)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-
-class _Measured:
-    """Counts requests by route and status, and their time."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app = app
-        self._metrics = metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        started = time.monotonic()
-        status = 500
-
-        async def note_status(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, note_status)
-        finally:
-            # The matched route, never the raw path: a scanner must not fill the registry.
-            route = getattr(scope.get("route"), "path", "other")
-            self._metrics.requests.labels(route, str(status)).inc()
-            self._metrics.request_seconds.labels(route).observe(time.monotonic() - started)

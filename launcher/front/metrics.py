@@ -10,12 +10,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kimi_serve.preprocess.workers.pool import Pool
+from kimi_serve.preprocess.workers.worker_link import WORKER_STATES
 from kimi_serve.schemas.messages import ImageResult
 
 from .admission import Admission
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-_STATES = ("starting", "ready", "busy", "stopping", "stopped", "failed")
 
 
 class Metrics:
@@ -67,7 +67,7 @@ class _PoolCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         states = Tally[str](snapshot.state for snapshot in self._pool.snapshots())
         workers = GaugeMetricFamily("kimi_serve_workers", "Workers by state.", labels=["state"])
-        for state in _STATES:
+        for state in WORKER_STATES:
             workers.add_metric([state], states[state])
         yield workers
         yield GaugeMetricFamily(

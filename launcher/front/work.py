@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from array import array
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,13 @@ from kimi_serve.preprocess.text.chat import Chat, parse_messages
 from kimi_serve.preprocess.text.prompt import TokenizedPrompt, expand
 from kimi_serve.preprocess.workers.pool import Pool
 from kimi_serve.schemas.errors import BodyTooLargeError, RequestError
-from kimi_serve.schemas.messages import ImageResult, TokensResult
+from kimi_serve.schemas.messages import ImageResult, PixelEncoding, TokensResult
 from kimi_serve.schemas.settings import Settings
 
+from .admission import Hold
 from .api import PreprocessRequest, TokenizeRequest
+
+_COPIED_BYTES = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Preprocessed:
 
     input_ids: array[int] | None
     images: tuple[ImageResult, ...]
-    pixels: tuple[bytes, ...]
+    pixels: tuple[bytearray, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,24 +90,23 @@ def _refuse_elsewhere(index: int, reference: str) -> None:
 async def run_work(
     work: Work,
     pool: Pool,
+    hold: Hold,
     *,
-    encode: Callable[[memoryview], bytes],
+    encoding: PixelEncoding,
     max_response_bytes: int,
-    on_image: Callable[[ImageResult], None],
 ) -> Preprocessed:
     """Process all images and the prompt at the same time; the first fault ends the rest.
 
-    `encode` turns leased pixels into the bytes of the answer, so that a slot is free again
-    before anything is sent.
+    The pixels, which `hold` counts, are copied out at once: a slot is free again before anything
+    is sent, however slowly the client reads.
     """
-    budget = _Budget(max_response_bytes)
 
-    async def one_image(index: int, reference: str) -> tuple[ImageResult, bytes]:
+    async def one_image(index: int, reference: str) -> tuple[ImageResult, bytearray]:
         try:
-            async with pool.image(reference.encode()) as lease:
-                budget.take(lease.result.nbytes)
-                on_image(lease.result)
-                return lease.result, encode(lease.pixels)
+            async with pool.image(reference.encode(), encoding) as lease:
+                hold.take(lease.result.nbytes)
+                _check_answer(hold.size, max_response_bytes)
+                return lease.result, await _copy(lease.pixels)
         except RequestError as error:
             error.param = f"images[{index}]"
             raise
@@ -112,7 +114,7 @@ async def run_work(
     images = [one_image(index, reference) for index, reference in enumerate(work.references)]
     prompt = [] if work.chat is None else [pool.prompt(work.prompt, len(work.references))]
     done = await _all(images + prompt)
-    pairs: list[tuple[ImageResult, bytes]] = done[: len(images)]
+    pairs: list[tuple[ImageResult, bytearray]] = done[: len(images)]
     results = tuple(result for result, _ in pairs)
     input_ids = None
     if work.chat is not None:
@@ -147,17 +149,19 @@ async def _all(work: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
     return [task.result() for task in tasks]
 
 
-class _Budget:
-    """Bytes of pixel_values that one answer may still take."""
+def _check_answer(size: int, limit: int) -> None:
+    if size > limit:
+        raise BodyTooLargeError(
+            f"pixel_values would have more than {limit} bytes (server.max_response_bytes); "
+            "send fewer images, or use image.dtype uint8"
+        )
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._used = 0
 
-    def take(self, size: int) -> None:
-        self._used += size
-        if self._used > self._limit:
-            raise BodyTooLargeError(
-                f"pixel_values would have more than {self._limit} bytes "
-                "(server.max_response_bytes); send fewer images, or use image.dtype uint8"
-            )
+async def _copy(pixels: memoryview) -> bytearray:
+    """Copy in pieces, with a turn for everybody else after each."""
+    copied = bytearray(len(pixels))
+    for start in range(0, len(pixels), _COPIED_BYTES):
+        end = start + _COPIED_BYTES
+        copied[start:end] = pixels[start:end]
+        await asyncio.sleep(0)
+    return copied

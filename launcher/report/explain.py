@@ -70,9 +70,7 @@ def _bounds(field: SettingField) -> Iterator[str]:
 
 
 def _flag(field: SettingField) -> str:
-    if field.kind != "bool":
-        return field.flag
-    return f"{field.flag} / --no-{field.flag.removeprefix('--')}"
+    return " / ".join(filter(None, (field.flag, field.negative_flag)))
 
 
 def _layers(value: SettingValue) -> list[str]:

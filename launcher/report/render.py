@@ -33,7 +33,7 @@ def plan_text(plan: LaunchPlan, *, changed_only: bool = False) -> str:
         "devices": _decision_lines(plan, ("decode_device", "preprocess_device")),
         "checkpoint": _checkpoint_lines(plan),
         "hardware": _hardware_lines(plan),
-        "workers": _worker_lines(plan.workers),
+        "workers": _worker_lines(plan.worker_specs()),
         "findings": list(_finding_lines(plan.findings)),
     }
     return "\n\n".join("\n".join([title, *lines]) for title, lines in blocks.items() if lines)
@@ -48,7 +48,7 @@ def plan_json(plan: LaunchPlan, *, changed_only: bool = False) -> dict[str, Any]
         "engine_version": plan.engine_version,
         "checkpoint": asdict(plan.checkpoint),
         "hardware": asdict(plan.hardware),
-        "workers": [asdict(spec) | {"env": dict(spec.env)} for spec in plan.workers],
+        "workers": [asdict(spec) | {"env": dict(spec.env)} for spec in plan.worker_specs()],
         "findings": [_finding_json(finding) for finding in plan.findings],
     }
     plain: dict[str, Any] = _plain(document)

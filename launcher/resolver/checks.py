@@ -37,6 +37,8 @@ def checkpoint_findings(situation: Situation) -> Iterator[Finding]:
 
 def version_findings(situation: Situation) -> Iterator[Finding]:
     """Say that the support table was not made for this version of the engine (KS207)."""
+    if situation.kind == "none":
+        return
     newest = situation.support.newest[situation.kind]
     if not situation.is_version_known:
         message = (

@@ -14,8 +14,8 @@ from kimi_serve.schemas.support import SupportTable
 from .budget import budget_findings
 from .checks import checkpoint_findings, flag_findings, unused_findings, version_findings
 from .devices import Devices, decide_devices
-from .fleet import worker_specs
 from .situation import WORKER_NUM, Situation, look_up
+from .worker_specs import worker_specs
 
 _SEVERITIES = ("error", "warning", "info")
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from kimi_serve.schemas.checkpoint import CheckpointFacts
 from kimi_serve.schemas.hardware import Gpu, Hardware
 from kimi_serve.schemas.plan import LoadedSettings
-from kimi_serve.schemas.settings import EngineKind, Settings
+from kimi_serve.schemas.settings import Settings
 from kimi_serve.schemas.support import SupportRow, SupportTable
+from kimi_serve.schemas.vocabulary import EngineKind
 
 FLAG = "image.force_cpu_preprocessing"
 WORKER_NUM = "tokenizer.worker_num"
@@ -28,8 +29,8 @@ class GpuPresence:
 class Situation:
     """The inputs of the resolver with what was looked up for them.
 
-    `version` is the engine's version that the table was asked for; `row` is None where the
-    table does not know the architecture at that version.
+    `version` is the engine's version that the table was asked for, "" for the built-in workers;
+    `row` is None where the table does not know the architecture at that version.
     """
 
     loaded: LoadedSettings
@@ -77,8 +78,7 @@ class Situation:
     @property
     def is_version_known(self) -> bool:
         """Whether any row covers this version of the engine."""
-        everything = [name for row in self.support.rows for name in row.architectures]
-        return self.support.find(self.kind, self.version, everything) is not None
+        return self.support.is_known(self.kind, self.version)
 
 
 def look_up(
@@ -86,8 +86,7 @@ def look_up(
 ) -> Situation:
     """Find GPU, engine version and table row for the inputs."""
     engine = loaded.settings.engine
-    newest = support.newest[engine.kind]
-    version = newest if engine.kind == "none" else engine.version or newest
+    version = "" if engine.kind == "none" else engine.version or support.newest[engine.kind]
     return Situation(
         loaded=loaded,
         checkpoint=checkpoint,

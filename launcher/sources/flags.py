@@ -52,8 +52,8 @@ def read_flags(
 def _read_option(
     field: SettingField, value: object, place: Surroundings, notes: Notes
 ) -> Leaf | None:
-    is_negative = value is False and field.kind == "bool"
-    origin = Origin("flag", f"--no-{field.flag[2:]}" if is_negative else field.flag)
+    negative = field.negative_flag if value is False else None
+    origin = Origin("flag", negative or field.flag)
     notes.turn_to(origin)
     if isinstance(value, bool) and field.kind == "bool":
         return Leaf(field.path, "true" if value else "false", value, origin)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 from kimi_serve.schemas.fields import SettingField
+from kimi_serve.schemas.hub_id import is_hub_id
 
 from .characters import shown
 from .layers import RefusedError
-
-# A repository name as the hub accepts it, with or without its owner.
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +69,6 @@ def place_value(field: SettingField, value: Any, place: Surroundings) -> Any:
 def _place_model(text: str, place: Surroundings) -> str:
     """Keep a hub id, unless a directory of that name is there; everything else is a path."""
     candidate = absolute(text, place)
-    if _HUB_ID.fullmatch(text) and not os.path.isdir(candidate):
+    if is_hub_id(text) and not os.path.isdir(candidate):
         return text
     return candidate

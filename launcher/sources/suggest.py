@@ -81,8 +81,8 @@ def flag_of(text: str) -> str | None:
         bare = field.flag.removeprefix("--")
         if word == bare:
             return field.flag
-        if field.kind == "bool" and word == f"no-{bare}":
-            return f"--no-{bare}"
+        if field.negative_flag and word == field.negative_flag.removeprefix("--"):
+            return field.negative_flag
     return None
 
 

@@ -231,9 +231,10 @@ class _Reader:
                 if key.text == "file":
                     found = secret_from_file(self._field, value.text, self._place)
                     return UNSET if found is None else found
+        place = "--set" if self._notes.place(node.span).kind == "flag" else "a file"
         raise RefusedError(
             "KS505",
-            f"`{self._field.path}` is a secret and must not stand in a file",
+            f"`{self._field.path}` is a secret and must not stand in {place}",
             f"write {{env: NAME}} or {{file: PATH}}, or set {self._field.env_name}",
         )
 

@@ -7,30 +7,25 @@ the workers.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 from kimi_serve.schemas.checkpoint import CheckpointFacts, CheckpointOrigin
 from kimi_serve.schemas.errors import PlanError
+from kimi_serve.schemas.support import load_support
+from kimi_serve.schemas.vocabulary import TOKENIZER_KINDS, TokenizerKind
 
-from .image_settings import (
+from .image_parameters import (
     CONFIG,
     NATIVE_KEYS,
     PREPROCESSOR,
     PROCESSOR,
-    ImageSettings,
+    ImageParameters,
     find_blocks,
-    read_image_settings,
+    read_image_parameters,
 )
 from .json_files import JsonObject, as_list, is_there, kind_of, object_at, read_json_object, show
 from .locate import Located, locate_checkpoint
 
 __all__ = ["Located", "locate_checkpoint", "read_checkpoint"]
-
-# Only these have the arithmetic of section "Kimi-K2.5"; the second is the name transformers saves.
-KIMI_K25 = ("KimiK25ForConditionalGeneration", "Kimi_K25ForConditionalGeneration")
-
-TokenizerKind = Literal["tokenizer.json", "tiktoken.model"]
-TOKENIZER_KINDS: tuple[TokenizerKind, ...] = ("tokenizer.json", "tiktoken.model")
 
 
 def read_checkpoint(
@@ -46,7 +41,7 @@ def read_checkpoint(
     vision = object_at(config, "vision_config", directory / CONFIG)
     files = _processor_files(directory)
     has_vision = bool(vision) or _has_image_processor(files)
-    settings = _image_settings(directory, files, vision, architectures) if has_vision else None
+    parameters = _image_parameters(directory, files, vision, architectures) if has_vision else None
     placeholder, placeholder_notes = _placeholder(config, directory / CONFIG)
     tokenizer = tokenizer_directory or directory
     return CheckpointFacts(
@@ -56,9 +51,9 @@ def read_checkpoint(
         architectures=architectures,
         model_type=_text(config, "model_type", directory / CONFIG),
         placeholder_id=placeholder,
-        resize=settings.resize if settings else None,
-        resize_source=settings.source if settings else "",
-        disagreements=(settings.disagreements if settings else ()) + placeholder_notes,
+        resize=parameters.resize if parameters else None,
+        resize_source=parameters.source if parameters else "",
+        disagreements=(parameters.disagreements if parameters else ()) + placeholder_notes,
         tokenizer_directory=str(tokenizer),
         tokenizer_kind=tokenizer_kind(tokenizer),
         has_vision=has_vision,
@@ -87,7 +82,8 @@ def _architectures(config: JsonObject, path: Path) -> tuple[str, ...]:
         message = (
             f"{path}: architectures {stands}; it must be a list with the name of a model class"
         )
-        raise PlanError(message, hint=f'for Kimi-K2.5: "architectures": ["{KIMI_K25[0]}"]')
+        name = load_support().built_in()[0]
+        raise PlanError(message, hint=f'for Kimi-K2.5: "architectures": ["{name}"]')
     return texts
 
 
@@ -116,17 +112,18 @@ def _has_image_processor(files: dict[str, JsonObject]) -> bool:
     return has_file or files.get(PROCESSOR, {}).get("image_processor") is not None
 
 
-def _image_settings(
+def _image_parameters(
     directory: Path,
     files: dict[str, JsonObject],
     vision: JsonObject | None,
     architectures: tuple[str, ...],
-) -> ImageSettings | None:
+) -> ImageParameters | None:
     """Read the image parameters; another family's processor is none of ours and gives None."""
-    is_ours = not set(architectures).isdisjoint(KIMI_K25)
+    # Other families spell other things with transformers' keys.
+    is_ours = not set(architectures).isdisjoint(load_support().built_in())
     blocks = find_blocks(files, directory, native=is_ours)
     if blocks:
-        return read_image_settings(blocks, vision)
+        return read_image_parameters(blocks, vision)
     if is_ours:
         looked = " and ".join(files) or f"{PREPROCESSOR} and {PROCESSOR}, of which neither exists"
         message = (

@@ -35,12 +35,9 @@ def download_snapshot(
     repo_id: str, revision: str | None, *, env: Mapping[str, str], cache: Path
 ) -> Path:
     """Download `FILES` of a repository into the cache and give the snapshot's directory."""
-    try:
-        from huggingface_hub import HfApi
-        from huggingface_hub.utils.tqdm import disable_progress_bars
-    except ImportError as error:
-        message = f"{repo_id} is not on this machine, and downloading it needs huggingface_hub"
-        raise PlanError(message, hint="pip install huggingface_hub, or give a directory") from error
+    from huggingface_hub import HfApi
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
     disable_progress_bars()
     api = HfApi(endpoint=env.get("HF_ENDPOINT") or None, token=env.get("HF_TOKEN") or None)
     host = urlsplit(api.endpoint).hostname or api.endpoint

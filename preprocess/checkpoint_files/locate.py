@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import difflib
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kimi_serve.schemas.checkpoint import CheckpointOrigin
 from kimi_serve.schemas.errors import ConfigError, PlanError
+from kimi_serve.schemas.hub_id import is_hub_id
 
 from .hub_cache import (
     cache_directory,
@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 BUNDLED = Path(__file__).parents[1] / "demo_checkpoint"
 BUNDLED_NAME = "kimi-k2.5-demo"
 MOST_SHOWN = 8
-HUB_ID = re.compile(r"(?=.{1,96}\Z)(?!.*(--|\.\.))\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +39,11 @@ class Located:
     name: str
 
 
-def locate_checkpoint(
-    path: str | None, revision: str | None, *, env: Mapping[str, str], offline: bool
-) -> Located:
+def locate_checkpoint(path: str | None, revision: str | None, *, env: Mapping[str, str]) -> Located:
     """Find the checkpoint that `path` means; None is the bundled demo.
 
-    A directory that exists wins over a hub id of the same spelling. `offline` forbids downloads,
-    as HF_HUB_OFFLINE in `env` does.
+    A directory that exists wins over a hub id of the same spelling. HF_HUB_OFFLINE in `env`
+    forbids downloads.
     """
     if path is None:
         return Located(BUNDLED, "bundled", BUNDLED_NAME)
@@ -62,9 +59,9 @@ def locate_checkpoint(
         raise ConfigError(message, hint=f"its directory is {local.parent}")
     if path.startswith(("/", "./", "../", "~")) or path in (".", ".."):
         raise _no_such_directory(path, local)
-    if not HUB_ID.fullmatch(path):
+    if not is_hub_id(path):
         raise _no_such_directory(path, local, "is neither a directory here nor a hub id (org/name)")
-    return _from_hub(path, revision, env, offline=offline)
+    return _from_hub(path, revision, env)
 
 
 def _kind(local: Path, path: str) -> str:
@@ -105,15 +102,13 @@ def _is_shown(entry: Path) -> bool:
     return not entry.name.startswith(".") and entry.is_dir()
 
 
-def _from_hub(
-    repo_id: str, revision: str | None, env: Mapping[str, str], *, offline: bool
-) -> Located:
+def _from_hub(repo_id: str, revision: str | None, env: Mapping[str, str]) -> Located:
     cache = cache_directory(env)
     snapshot = find_snapshot(cache, repo_id, revision)
     missing = _missing_files(snapshot)
     variable = offline_variable(env)
     if snapshot is None or missing:
-        if not (offline or variable):
+        if variable is None:
             snapshot = _download(repo_id, revision, env, cache, snapshot)
         elif snapshot is None or len(missing) > 1:
             raise _not_cached(repo_id, revision, cache, variable)
@@ -146,19 +141,18 @@ def _download(
         return partial
 
 
-def _not_cached(repo_id: str, revision: str | None, cache: Path, variable: str | None) -> PlanError:
+def _not_cached(repo_id: str, revision: str | None, cache: Path, variable: str) -> PlanError:
     wanted = f"{repo_id} at revision {revision}" if revision else repo_id
     have = cached_revisions(cache, repo_id)
     others = f" (it has revisions {', '.join(have[:MOST_SHOWN])})" if have else ""
-    reason = f"{variable} is set" if variable else "downloads are off for this command"
     asked = f" --revision {revision}" if revision else ""
     message = (
         f"{wanted} is neither a directory here nor complete in the hub cache {cache}{others}, and "
-        f"{reason}, so nothing is downloaded"
+        f"{variable} is set, so nothing is downloaded"
     )
     hint = (
         f"on a machine with network: hf download {repo_id}{asked} --include '*.json' '*.jinja' "
-        "'tiktoken.model'; or unset HF_HUB_OFFLINE; or give a directory"
+        f"'tiktoken.model'; or unset {variable}; or give a directory"
     )
     local = Path(repo_id).absolute()
     if "/" in repo_id and local.parent.is_dir():  # a relative path looks like a hub id

@@ -33,7 +33,14 @@ from kimi_serve.schemas.errors import (
 )
 from kimi_serve.schemas.worker import ImageRules
 
-from .display import checkpoint_pixels, display_pixels, orientation, scale_colour_key, upright
+from .display import (
+    checkpoint_pixels,
+    display_pixels,
+    is_white_zero,
+    orientation,
+    scale_colour_key,
+    upright,
+)
 from .headers import declared_size
 from .sniff import FORMAT_NAMES, Sniffed, sniff
 
@@ -45,6 +52,7 @@ MAX_SIDE = 65_535
 # Every scan of a progressive JPEG goes over all pixels; encoders make about ten.
 MAX_SCANS = 100
 _SCAN = b"\xff\xda"
+_DEEP_WHITE_ZERO = (TiffImagePlugin.MM, 0, (1,), 1, (16,), ())
 
 _PILLOW_UNSIZED = ("not identified by this driver", "its header gives no size or no known layout")
 
@@ -121,6 +129,8 @@ def _open(data: bytes, image_format: str) -> Image.Image:
         case "bmp":
             return BmpImagePlugin.BmpImageFile(source)
         case "tiff":
+            # Pillow knows 16-bit grey with white as zero in the other byte order only.
+            TiffImagePlugin.OPEN_INFO.setdefault(_DEEP_WHITE_ZERO, ("I;16B", "I;16B"))
             return TiffImagePlugin.TiffImageFile(source)
         case "avif":
             if not AvifImagePlugin.SUPPORTED:
@@ -141,6 +151,9 @@ def _open_png(data: bytes, source: BytesIO) -> Image.Image:
 
 
 def _decode_for_checkpoint(data: bytes, image: Image.Image, image_format: str) -> DecodedImage:
+    if image.mode == "I;16B" and is_white_zero(image):
+        # Bare Pillow, and with it the checkpoint's processor, refuses it.
+        raise MediaError("the TIFF cannot be decoded: unknown pixel mode")
     # Pillow itself turns TIFF upright while loading, so the checkpoint's processor sees that too.
     turned = image_format == "tiff" and _tiff_orientation(image) != 1
     pixels = _turbo_pixels(data, image) if image_format == "jpeg" else None

@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, TiffImagePlugin
 
 from kimi_serve.schemas.errors import MediaError
 
@@ -109,8 +109,17 @@ def upright(pixels: Pixels, value: int) -> Pixels:
     return np.ascontiguousarray(turned).view(np.uint8).reshape(height, width, 3)
 
 
+def is_white_zero(image: Image.Image) -> bool:
+    """Say whether a TIFF counts its grey downwards; Pillow turns that round in 8 bits only."""
+    if not isinstance(image, TiffImagePlugin.TiffImageFile):
+        return False
+    return image.tag_v2.get(ExifTags.Base.PhotometricInterpretation) == 0
+
+
 def _deep_grey(image: Image.Image, background: Colour) -> Pixels:
     samples = np.asarray(image)
+    if is_white_zero(image):
+        samples = ~samples
     grey = (samples >> 8).astype(np.uint8)
     pixels = np.repeat(grey[:, :, None], 3, axis=2)
     key = image.info.get("transparency")

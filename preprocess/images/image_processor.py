@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kimi_serve.schemas.errors import MediaTooLargeError
-from kimi_serve.schemas.patch_bound import max_patches, patch_bytes
+from kimi_serve.schemas.patch_bound import patch_bytes
 from kimi_serve.schemas.worker import ImageRules, ResizeConfig
 
 from .decode import DecodedImage, decode_image
@@ -20,7 +20,7 @@ from .kimi import ResizePlan, plan_resize, resize_pixels
 from .normalise import NUMPY_DTYPES, Buffer, Normaliser
 
 # Part of every hash: raise it when the same bytes and settings start to give other pixels.
-_PIXELS_VERSION = "kimi-serve pixels 1"
+_PIXELS_VERSION = "kimi-serve pixels 2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,6 @@ class ImageProcessor:
             "resize": asdict(resize),
         }
         self._hash_prefix = json.dumps(settings, sort_keys=True).encode() + b"\0"
-
-    @property
-    def max_output_bytes(self) -> int:
-        """The size of a buffer that holds any image."""
-        return max_patches(self.resize) * patch_bytes(self.resize, self.rules.dtype)
 
     def process(self, data: bytes, out: Buffer) -> ProcessedImage:
         """Write the patches of one image to the start of `out`."""

@@ -28,17 +28,17 @@ class ResizePlan:
     num_patches: int
 
 
-def plan_resize(width: int, height: int, config: ResizeConfig) -> ResizePlan:
+def plan_resize(width: int, height: int, resize: ResizeConfig) -> ResizePlan:
     """Compute the plan in the checkpoint's order of float operations; never enlarges."""
-    patch, limit = config.patch_size, config.in_patch_limit
-    side = config.patch_limit_on_one_side * patch
+    patch, limit = resize.patch_size, resize.in_patch_limit
+    side = resize.patch_limit_on_one_side * patch
     by_count = math.sqrt(limit / (max(1.0, width // patch) * max(1.0, height // patch)))
     scale = min(1.0, by_count, side / width, side / height)
     new_width = min(max(1, int(width * scale)), side)
     new_height = min(max(1, int(height * scale)), side)
-    block = patch * config.merge_kernel_size
+    block = patch * resize.merge_kernel_size
     columns, rows = -(-new_width // block), -(-new_height // block)
-    merge = config.merge_kernel_size
+    merge = resize.merge_kernel_size
     return ResizePlan(
         new_width=new_width,
         new_height=new_height,

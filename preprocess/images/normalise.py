@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kimi_serve.schemas.vocabulary import ImageDtype
 from kimi_serve.schemas.worker import ResizeConfig
 
 from .kimi import ResizePlan
 
-Dtype = Literal["float32", "bfloat16", "uint8"]
 Buffer = memoryview | NDArray[Any]
 
 # bfloat16 has no numpy type: its bits travel as uint16.
-NUMPY_DTYPES: dict[str, type[np.float32] | type[np.uint16] | type[np.uint8]] = {
+NUMPY_DTYPES: dict[ImageDtype, type[np.float32] | type[np.uint16] | type[np.uint8]] = {
     "float32": np.float32,
     "bfloat16": np.uint16,
     "uint8": np.uint8,
 }
 
 
-def normalisation_table(config: ResizeConfig) -> NDArray[np.float32]:
+def normalisation_table(resize: ResizeConfig) -> NDArray[np.float32]:
     """Give float32 [3, 256], every byte of every channel in the checkpoint's own steps.
 
     The checkpoint divides in float64 and rounds; then each in-place step with a float64 array
     is computed in float64 and rounded again.
     """
     table = np.repeat((np.arange(256) / 255.0).astype(np.float32)[None], 3, axis=0)
-    table -= np.array(config.image_mean, np.float64)[:, None]
-    table *= (1.0 / np.array(config.image_std, np.float64))[:, None]
+    table -= np.array(resize.image_mean, np.float64)[:, None]
+    table *= (1.0 / np.array(resize.image_std, np.float64))[:, None]
     return table
 
 
@@ -44,10 +44,10 @@ def to_bfloat16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
 class Normaliser:
     """Writes one image as [num_patches, 3, patch, patch], padding included."""
 
-    def __init__(self, config: ResizeConfig, dtype: Dtype) -> None:
-        self._patch = config.patch_size
+    def __init__(self, resize: ResizeConfig, dtype: ImageDtype) -> None:
+        self._patch = resize.patch_size
         self._dtype = np.dtype(NUMPY_DTYPES[dtype])
-        self._write_row = _row_writer(config, dtype)
+        self._write_row = _row_writer(resize, dtype)
 
     def write(self, pixels: NDArray[np.uint8], plan: ResizePlan, out: Buffer) -> None:
         """Fill the start of `out` from resized pixels [new_height, new_width, 3].
@@ -71,17 +71,17 @@ _Row = NDArray[Any]
 _RowWriter = Callable[[NDArray[np.uint8], _Row], None]
 
 
-def _row_writer(config: ResizeConfig, dtype: Dtype) -> _RowWriter:
+def _row_writer(resize: ResizeConfig, dtype: ImageDtype) -> _RowWriter:
     """Choose the quickest way that equals the table in every bit."""
     if dtype == "uint8":
         return _copy_row
-    table = normalisation_table(config)
+    table = normalisation_table(resize)
     if dtype == "bfloat16":
-        return _Lookup(to_bfloat16(table), config.patch_size)
-    arithmetic = _TwoSteps(config)
+        return _Lookup(to_bfloat16(table), resize.patch_size)
+    arithmetic = _TwoSteps(resize)
     if arithmetic.equals(table):
         return arithmetic
-    return _Lookup(table, config.patch_size)
+    return _Lookup(table, resize.patch_size)
 
 
 def _copy_row(patches: NDArray[np.uint8], out: _Row) -> None:
@@ -91,9 +91,9 @@ def _copy_row(patches: NDArray[np.uint8], out: _Row) -> None:
 class _TwoSteps:
     """v / (255 s) - m / s in float32: exact for the family's mean and std of one half."""
 
-    def __init__(self, config: ResizeConfig) -> None:
-        std = np.array(config.image_std, np.float64)
-        mean = np.array(config.image_mean, np.float64)
+    def __init__(self, resize: ResizeConfig) -> None:
+        std = np.array(resize.image_std, np.float64)
+        mean = np.array(resize.image_mean, np.float64)
         self._divisor = _per_channel(255.0 * std)
         self._offset = _per_channel(mean / std)
 

@@ -36,7 +36,7 @@ _HEX = re.compile(r"(?:0x)?(?:[0-9a-fA-F]{2}|\s)+")
 
 def classify(text: str) -> ReferenceKind:
     """Tell from its beginning whether a reference carries the image or only points at one."""
-    head = text[: 4 * _HEAD].lstrip()[:_HEAD]
+    head = _trimmed(text[: 4 * _HEAD])[:_HEAD]
     scheme = _SCHEME.match(head)
     if scheme is not None:
         name = scheme[1].lower()
@@ -58,7 +58,7 @@ def refusal(kind: Literal["remote", "local"], text: str) -> MediaError:
     """
     if kind == "local":
         return MediaError(f"local paths and file URLs are not accepted: {_ADVICE}")
-    scheme = _SCHEME.match(text.lstrip())
+    scheme = _SCHEME.match(_trimmed(text))
     name = scheme[1].lower() if scheme else "scheme-relative"
     if name in ("http", "https"):
         return MediaError(f"{name} URLs are not fetched by this server: {_ADVICE}")
@@ -70,7 +70,7 @@ def read_inline(text: str, max_bytes: int) -> bytes:
     kind = classify(text)
     if kind != "inline":
         raise refusal(kind, text)
-    text = text.strip()
+    text = _trimmed(text)
     if not text:
         raise MediaError(f"the image reference is an empty string: {_ADVICE}")
     if text[:5].lower() == "data:":
@@ -189,6 +189,11 @@ def _unquoted(body: str) -> bytes:
 def _odd_character(character: str, position: int) -> MediaError:
     shown = repr(character) if len(repr(character)) < 12 else "?"
     return MediaError(f"the image data has the character {shown} at position {position}")
+
+
+def _trimmed(text: str) -> str:
+    """Take off outer white space, and the byte order mark that some editors put in front."""
+    return text.strip().removeprefix("\ufeff").strip()
 
 
 def _check_size(size: int, max_bytes: int) -> None:

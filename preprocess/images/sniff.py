@@ -26,6 +26,9 @@ class Sniffed:
 # Image formats that no setting can list; the vector formats among them are refused alike.
 _OTHER_IMAGES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\0\0\1\0", "ICO"),
+    # TGA without a colour map, plain or run-length; a CUR counts its pictures in these zeros.
+    (0, b"\0\0\2\0\0\0\0\0", "TGA"),
+    (0, b"\0\0\x0a\0\0\0\0\0", "TGA"),
     (0, b"\0\0\2\0", "CUR"),
     (0, b"\0\0\0\x0cjP  \r\n\x87\n", "JPEG 2000"),
     (0, b"\xff\x4f\xff\x51", "JPEG 2000"),

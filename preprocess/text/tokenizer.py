@@ -1,7 +1,7 @@
 """Text to ids, with a wall between what is typed and the special tokens.
 
 `Tokenizer` is what the prompt builder needs; `fast_tokenizer` and `rank_tokenizer` make one from
-the two kinds of file that checkpoints have.
+the two kinds of file that checkpoints have, and `load` chooses.
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 
-from kimi_serve.schemas.errors import PlanError, RequestError
-from kimi_serve.schemas.worker import TokenizerSpec
+from kimi_serve.schemas.errors import RequestError
 
 PLACEHOLDER = "<|media_pad|>"
-UNKNOWN = "[UNK]"
 
 
 class Tokenizer(ABC):
@@ -63,41 +60,3 @@ class Tokenizer(ABC):
     @abstractmethod
     def _encode(self, text: str) -> list[int]:
         """Encode text that is not empty and has no lone surrogate."""
-
-
-def load_tokenizer(spec: TokenizerSpec) -> Tokenizer:
-    """Load the tokenizer of `spec` and check the media placeholder against config.json's."""
-    directory = Path(spec.directory)
-    tokenizer: Tokenizer
-    # A worker needs one of the two libraries, never both.
-    if spec.kind == "tokenizer.json":
-        from .fast_tokenizer import load_fast_tokenizer
-
-        tokenizer = load_fast_tokenizer(directory / spec.kind)
-    else:
-        from .rank_tokenizer import load_rank_tokenizer
-
-        tokenizer = load_rank_tokenizer(directory / spec.kind)
-    _check_placeholder(tokenizer, spec.placeholder_id, directory / spec.kind)
-    return tokenizer
-
-
-def _check_placeholder(tokenizer: Tokenizer, expected: int | None, path: Path) -> None:
-    """Refuse a tokenizer whose media placeholder is not the one that the model was built for."""
-    special_ids = tokenizer.special_ids
-    wanted = "names none" if expected is None else f"says {expected}"
-    names = [name for name, number in special_ids.items() if number == expected]
-    called = f", which the tokenizer calls {names[0]}" if names else ""
-    hint = f"the tokenizer must give {PLACEHOLDER} the id that config.json names as its placeholder"
-    if PLACEHOLDER not in special_ids:
-        message = f"{path} has no added token {PLACEHOLDER}; config.json {wanted}{called}"
-        raise PlanError(message, hint=hint)
-    found = special_ids[PLACEHOLDER]
-    if found in (tokenizer.unknown_id, special_ids.get(UNKNOWN)):
-        message = (
-            f"{path} gives {PLACEHOLDER} the id {found} of the unknown token; config.json {wanted}"
-        )
-        raise PlanError(message, hint=hint)
-    if expected is not None and found != expected:
-        message = f"{path} gives {PLACEHOLDER} the id {found}; config.json {wanted}{called}"
-        raise PlanError(message, hint=hint)

@@ -42,6 +42,8 @@ class Arena:
         start = index * self.slot_bytes
         return memoryview(self._map)[start : start + self.slot_bytes]
 
-    def close(self) -> None:
-        """Give up the descriptor; the mapping goes with its last view."""
-        os.close(self._fd)
+    def close_descriptor(self) -> None:
+        """Give up the descriptor, once; the mapping stays and goes with its last view."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

@@ -9,6 +9,7 @@ import asyncio
 import collections
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,14 +20,12 @@ from kimi_serve.schemas.worker import WorkerSpec
 from .fork_client import ForkClient
 from .jobs import Death
 from .process import describe_exit, is_crash
+from .restarts import RestartPolicy
 from .worker_link import WorkerLink, WorkerState
 
 logger = logging.getLogger(__name__)
 
-# What ends again before it was of use is tried again after these pauses, then the fleet gives up.
-RESTART_BACKOFF_S = (0.0, 0.2, 1.0, 3.0, 10.0)
 STOP_GRACE_S = 3.0
-_FORK_SERVER = -1
 
 
 class FleetListener(Protocol):
@@ -59,15 +58,23 @@ class Fleet:
     """One worker for each spec, replaced when it ends unasked."""
 
     def __init__(
-        self, specs: Sequence[WorkerSpec], base_env: Mapping[str, str], listener: FleetListener
+        self,
+        specs: Sequence[WorkerSpec],
+        base_env: Mapping[str, str],
+        start_timeout_s: float,
+        listener: FleetListener,
     ) -> None:
         self._specs = tuple(specs)
-        self._client = ForkClient(dict(specs[0].env), base_env)
+        # All are forked from one process, so they cannot but have the same variables.
+        (env,) = {spec.env for spec in specs}
+        self._client = ForkClient(dict(env), base_env)
+        self._start_timeout_s = start_timeout_s
         self._listener = listener
         self._links: dict[int, WorkerLink] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        # Ends in a row without use, by worker; the fork server's stand under _FORK_SERVER.
-        self._useless_ends = collections.Counter[int]()
+        self._policies: dict[int, RestartPolicy] = collections.defaultdict(RestartPolicy)
+        self._fork_server_policy = RestartPolicy()
+        self._was_fork_server_useful = False
         self._is_forking = asyncio.Event()
         self._changed = asyncio.Event()
         self._failure: asyncio.Future[errors.WorkerError] | None = None
@@ -80,21 +87,13 @@ class Fleet:
         """Start the fork server process, which imports while the caller goes on."""
         self._client.start()
 
-    async def start(self, timeout_s: float) -> None:
+    async def start(self) -> None:
         """Bring up all workers; raises WorkerStartError with the log of the one that failed."""
-        loop = asyncio.get_running_loop()
-        self._failure = loop.create_future()
-        self._client.attach(loop, self)
+        self._failure = asyncio.get_running_loop().create_future()
+        self._client.attach(self)
         self._is_forking.set()
-        for spec in self._specs:
-            await self._open(spec)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._wait_until(lambda: self.is_ready or self.has_failed)
-        except TimeoutError:
-            late = [link.name for link in self._links.values() if not link.is_usable]
-            message = f"{', '.join(late)} not ready after {timeout_s:g} s"
-            raise errors.WorkerStartError(message, hint="raise server.start_timeout_s") from None
+        self._task(self._open_all())
+        await self._wait_until(lambda: self.is_ready or self.has_failed)
         if self._failure.done():
             raise self._failure.result()
         self.has_started = True
@@ -107,12 +106,12 @@ class Fleet:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_GRACE_S):
                 await self._wait_until(lambda: all(link.end for link in self._links.values()))
-        self._client.close(asyncio.get_running_loop())
+        self._client.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for link in self._links.values():
-            await link.close(link.end or "stopped")
+            await link.close()
 
     async def failed(self) -> errors.WorkerError:
         """Wait until the fleet cannot go on; gives the reason."""
@@ -142,15 +141,23 @@ class Fleet:
             for link in self.links()
         ]
 
+    # What the fork server says
+
     def on_spawned(self, index: int, pid: int) -> None:
         """Hear the pid of a worker that was asked for."""
-        self._links[index].pid = pid
+        self._links[index].know_pid(pid)
+
+    def on_not_spawned(self, index: int, reason: str) -> None:
+        """Hear that a worker could not be forked."""
+        self._task(self._bury(self._links[index], f"cannot be forked: {reason}", is_crash=False))
 
     def on_exited(self, pid: int, status: int) -> None:
         """Hear of the end of a worker."""
         for link in self._links.values():
             if link.pid == pid and link.end is None:
-                self._end(link, describe_exit(status), is_crash=is_crash(status))
+                link.is_gone = True
+                how = describe_exit(status)
+                self._task(self._bury(link, how, is_crash=is_crash(status)))
 
     def on_fork_server_lost(self) -> None:
         """Start anew: every worker has gone with the fork server."""
@@ -158,31 +165,16 @@ class Fleet:
             return
         self._is_forking.clear()
         if not self.has_started:
-            message = (
-                "the fork server ended before the workers were ready; its last words are above"
-            )
+            message = "the fork server ended before all workers were ready; it may have said why"
             self._fail(errors.WorkerStartError(message))
             return
         self._task(self._restart_fork_server())
         for link in self.links():
             if link.end is None:
                 link.kill()
-                self._end(link, "gone with the fork server", is_crash=False)
+                self._task(self._bury(link, "gone with the fork server", is_crash=False))
 
-    async def _restart_fork_server(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._client.close(loop)
-        failures = self._useless_ends[_FORK_SERVER]
-        if failures >= len(RESTART_BACKOFF_S):
-            self._fail(errors.WorkerStartError(f"the fork server ended {failures} times in a row"))
-            return
-        self._useless_ends[_FORK_SERVER] += 1
-        pause_s = RESTART_BACKOFF_S[failures]
-        logger.error("the fork server ended; it and all workers start again in %g s", pause_s)
-        await asyncio.sleep(pause_s)
-        self._client.start()
-        self._client.attach(loop, self)
-        self._is_forking.set()
+    # What workers say
 
     def _on_frame(self, link: WorkerLink, message: messages.Message, payload: bytes) -> None:
         match message:
@@ -196,7 +188,7 @@ class Fleet:
 
     def _on_ready(self, link: WorkerLink, report: messages.WorkerReport) -> None:
         link.report = report
-        self._useless_ends[_FORK_SERVER] = 0
+        self._was_fork_server_useful = True
         logger.info(
             "%s ready in %.2f s (pid %d, decode %s, preprocess %s, CUDA_VISIBLE_DEVICES=%r, "
             "%d CUDA libraries mapped)",
@@ -210,20 +202,40 @@ class Fleet:
         )
         self._listener.on_usable()
 
-    def _end(self, link: WorkerLink, how: str, *, is_crash: bool) -> None:
-        link.end = "stopped" if link.is_stopping else "failed"
-        index = link.spec.index
-        if link.num_jobs:
-            self._useless_ends[index] = 0
-        elif link.report is None or is_crash:
-            self._useless_ends[index] += 1
-        self._listener.on_ended(link, Death(index, how, is_crash))
-        self._task(self._bury(link, how))
-        self._changed.set()
+    # Bringing up, burying, replacing
 
-    async def _bury(self, link: WorkerLink, how: str) -> None:
-        """Let go of an ended worker and put another in its place."""
-        await link.close(link.end or "failed")
+    async def _open_all(self) -> None:
+        for spec in self._specs:
+            await self._open(spec)
+
+    async def _open(self, spec: WorkerSpec) -> None:
+        link = WorkerLink(spec)
+        self._links[spec.index] = link
+        asyncio.get_running_loop().call_later(self._start_timeout_s, self._on_late, link)
+        try:
+            await link.open(self._client, self._on_frame)
+        except BaseException:
+            await link.close()
+            raise
+
+    def _on_late(self, link: WorkerLink) -> None:
+        if link.report is not None or link.end is not None or self.is_closing:
+            return
+        if self.has_started:
+            late = link.name if link.pid else "the fork server, asked for a worker,"
+            logger.error("%s is not ready after %g s; killing it", late, self._start_timeout_s)
+            (link if link.pid else self._client).kill()
+            return
+        message = f"{link.name} is not ready after {self._start_timeout_s:g} s"
+        self._fail(errors.WorkerStartError(message, hint="raise server.start_timeout_s"))
+
+    async def _bury(self, link: WorkerLink, how: str, *, is_crash: bool) -> None:
+        """Hear a worker's last words, pass on its jobs, put another in its place."""
+        await link.drain()
+        link.end = "stopped" if link.is_stopping else "failed"
+        self._listener.on_ended(link, Death(link.spec.index, how, is_crash))
+        self._changed.set()
+        await link.close()
         if link.is_stopping or self.is_closing:
             return
         self.num_died += 1
@@ -234,19 +246,36 @@ class Fleet:
         await self._replace(link, how)
 
     async def _replace(self, link: WorkerLink, how: str) -> None:
-        index = link.spec.index
-        while self._useless_ends[index] < len(RESTART_BACKOFF_S):
-            await asyncio.sleep(RESTART_BACKOFF_S[self._useless_ends[index]])
+        policy = self._policies[link.spec.index]
+        was_useful = link.num_answers > 0
+        while True:
+            pause_s = policy.next_pause(time.monotonic(), was_useful=was_useful)
+            if pause_s is None:
+                self._fail(_start_error(link, how))
+                return
+            await asyncio.sleep(pause_s)
             await self._is_forking.wait()
             try:
                 await self._open(link.spec)
             except OSError as error:  # no descriptors, no memory: it may pass
                 logger.error("%s cannot be replaced yet: %s", link.name, error)
-                self._useless_ends[index] += 1
+                was_useful = False
             else:
                 self.num_replaced += 1
                 return
-        self._fail(_start_error(link, how))
+
+    async def _restart_fork_server(self) -> None:
+        self._client.close()
+        useful, self._was_fork_server_useful = self._was_fork_server_useful, False
+        pause_s = self._fork_server_policy.next_pause(time.monotonic(), was_useful=useful)
+        if pause_s is None:
+            self._fail(errors.WorkerStartError("the fork server ends again and again"))
+            return
+        logger.error("the fork server ended; it and all workers start again in %g s", pause_s)
+        await asyncio.sleep(pause_s)
+        self._client.start()
+        self._client.attach(self)
+        self._is_forking.set()
 
     def _fail(self, error: errors.WorkerError) -> None:
         assert self._failure is not None
@@ -254,11 +283,6 @@ class Fleet:
             self._failure.set_result(error)
         self._listener.on_failed()
         self._changed.set()
-
-    async def _open(self, spec: WorkerSpec) -> None:
-        link = WorkerLink(spec)
-        self._links[spec.index] = link
-        await link.open(self._client, self._on_frame)
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -268,15 +292,23 @@ class Fleet:
     def _task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        """Never lose a fault: work that fails unforeseen is the end of the fleet."""
+        self._tasks.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        hint = "raise the limit of open files (ulimit -n)" if isinstance(error, OSError) else None
+        logger.error("the workers cannot be managed", exc_info=error)
+        self._fail(errors.WorkerStartError(f"the workers cannot be managed: {error}", hint=hint))
 
 
 def _start_error(link: WorkerLink, how: str) -> errors.WorkerStartError:
     if link.failure is not None:
         detail = link.failure.traceback or link.failure.message
-        return errors.WorkerStartError(
-            f"{link.name} cannot start: {detail}", hint=link.failure.hint
-        )
+        message = f"{link.name} cannot start: {detail}"
+        return errors.WorkerStartError(message, hint=link.failure.hint)
     log = "\n".join(link.log_tail) or "(it logged nothing)"
     when = "ended before it was ready" if link.report is None else "ends again and again, idle"
     return errors.WorkerStartError(f"{link.name} {when}: {how}\n{log}")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -28,6 +26,7 @@ class ForkListener(Protocol):
     """Who wants to know; called from the event loop."""
 
     def on_spawned(self, index: int, pid: int) -> None: ...
+    def on_not_spawned(self, index: int, reason: str) -> None: ...
     def on_exited(self, pid: int, status: int) -> None: ...
     def on_fork_server_lost(self) -> None: ...
 
@@ -40,19 +39,15 @@ class ForkClient:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._spawning = asyncio.Lock()
+        self._writable: asyncio.Future[None] | None = None
 
     def start(self) -> None:
         """Start the process; it imports while the caller goes on."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
+            command = [sys.executable, "-P", "-m", "kimi_serve.preprocess.workers.forkserver"]
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "kimi_serve.preprocess.workers.forkserver",
-                    str(theirs.fileno()),
-                ],
+                [*command, str(theirs.fileno()), str(os.getpid())],
                 env=self._env,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -62,79 +57,81 @@ class ForkClient:
         ours.setblocking(False)
         self._control = ours
 
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process else None
-
-    def attach(self, loop: asyncio.AbstractEventLoop, listener: ForkListener) -> None:
+    def attach(self, listener: ForkListener) -> None:
         """Pass everything that the fork server says to `listener`."""
         assert self._control is not None
-        loop.add_reader(self._control.fileno(), self._read, loop, listener)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._control.fileno(), self._read, self._control, listener)
 
     async def spawn(self, spec: WorkerSpec, fds: Sequence[int]) -> None:
-        """Ask for a worker; a fork server that is gone is told to the listener instead."""
+        """Ask for a worker; that the fork server is gone is told to the listener instead."""
         async with self._spawning:
             while self._control is not None:
                 try:
                     send_spawn(self._control, spec, fds)
                 except BlockingIOError:
-                    await _writable(self._control)
+                    await self._wait_until_writable(self._control)
                 except OSError:
                     return
                 else:
                     return
 
-    def close(self, loop: asyncio.AbstractEventLoop) -> None:
+    def close(self) -> None:
         """End the fork server and with it every worker that is left."""
         if self._control is not None:
-            with contextlib.suppress(ValueError, OSError):
-                loop.remove_reader(self._control.fileno())
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._control.fileno())
+            loop.remove_writer(self._control.fileno())
             self._control.close()
             self._control = None
+        self._on_writable()
         if self._process is not None:
-            try:
-                self._process.wait(timeout=2)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            self._process.kill()
+            self._process.wait()
             self._process = None
 
-    def _read(self, loop: asyncio.AbstractEventLoop, listener: ForkListener) -> None:
-        while self._control is not None:
+    def kill(self) -> None:
+        """End a fork server that does not answer; the listener hears of it as of any end."""
+        if self._process is not None:
+            self._process.kill()
+
+    async def _wait_until_writable(self, control: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        self._writable = loop.create_future()
+        loop.add_writer(control.fileno(), self._on_writable)
+        try:
+            await self._writable
+        finally:
+            self._writable = None
+            if control is self._control:
+                loop.remove_writer(control.fileno())
+
+    def _on_writable(self) -> None:
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+
+    def _read(self, control: socket.socket, listener: ForkListener) -> None:
+        while control is self._control:
             try:
-                packet = self._control.recv(MAX_PACKET_BYTES)
+                packet = control.recv(MAX_PACKET_BYTES)
             except BlockingIOError:
                 return
             except OSError:
                 packet = b""
             if not packet:
-                loop.remove_reader(self._control.fileno())
+                asyncio.get_running_loop().remove_reader(control.fileno())
                 listener.on_fork_server_lost()
                 return
-            said = json.loads(packet)
-            if "status" in said:
-                listener.on_exited(said["pid"], said["status"])
-            else:
-                listener.on_spawned(said["index"], said["pid"])
+            _tell(json.loads(packet), listener)
 
 
-async def _writable(control: socket.socket) -> None:
-    """Wait until the socket takes another packet."""
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    loop.add_writer(control.fileno(), _settle, ready)
-    try:
-        await ready
-    finally:
-        loop.remove_writer(control.fileno())
-
-
-def _settle(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)
-
-
-def kill(pid: int) -> None:
-    """Kill a worker that does not answer."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+def _tell(said: dict[str, int | str], listener: ForkListener) -> None:
+    match said:
+        case {"pid": int(pid), "status": int(status)}:
+            listener.on_exited(pid, status)
+        case {"index": int(index), "pid": int(pid)}:
+            listener.on_spawned(index, pid)
+        case {"index": int(index), "error": str(reason)}:
+            listener.on_not_spawned(index, reason)
+        case _:
+            pass

@@ -1,12 +1,13 @@
 """The process that workers are forked from: it imports what they need, once, and nothing else.
 
-Run as `python -P -m kimi_serve.preprocess.workers.forkserver FD` with the workers' environment,
-so that variables such as CUDA_VISIBLE_DEVICES are set before any import. `multiprocessing` has a
-fork server too; it takes over the parent's environment, re-imports the parent's main module in
-every child and adds a resource tracker, none of which fits here.
+Run as `python -P -m kimi_serve.preprocess.workers.forkserver FD PARENT` with the workers'
+environment, so that variables such as CUDA_VISIBLE_DEVICES are set before any import.
+`multiprocessing` has a fork server too; it takes over the parent's environment, re-imports the
+parent's main module in every child and adds a resource tracker, none of which fits here.
 
 Each request is one packet: a pickled `WorkerSpec` with the descriptors of the worker's socket,
-arena and log. Each answer is a JSON packet: {"index", "pid"} or {"pid", "status"}.
+arena and log. Each answer is a JSON packet: {"index", "pid"}, {"index", "error"} when the fork
+failed, {"pid", "status"} when a worker ended.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ def send_spawn(control: socket.socket, spec: WorkerSpec, fds: Sequence[int]) -> 
     socket.send_fds(control, [pickle.dumps(spec)], list(fds))
 
 
-def main(control_fd: int) -> None:
+def main(control_fd: int, launcher_pid: int) -> None:
     """Serve until the launcher's end of the control socket closes; then take all workers along."""
     control = socket.socket(fileno=control_fd)
     process.set_name("kimi-forkserver")
-    process.die_with_parent(os.getppid())
+    process.die_with_parent(launcher_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     worker.preload()
@@ -72,16 +73,24 @@ class _ForkServer:
                         return
 
     def _serve(self) -> bool:
-        data, fds, _, _ = socket.recv_fds(self._control, MAX_PACKET_BYTES, FDS_PER_WORKER)
+        try:
+            data, fds, _, _ = socket.recv_fds(self._control, MAX_PACKET_BYTES, FDS_PER_WORKER)
+        except OSError:  # the launcher ended with packets on their way
+            return False
         if not data:
             return False
         spec: WorkerSpec = pickle.loads(data)
         parent = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:  # no memory, or the limit of processes
+            return self._answer({"index": spec.index, "error": str(error.strerror)})
+        finally:
+            if os.getpid() == parent:
+                for fd in fds:
+                    os.close(fd)
         if pid == 0:
             self._become_worker(spec, fds, parent)
-        for fd in fds:
-            os.close(fd)
         self._children.add(pid)
         return self._answer({"index": spec.index, "pid": pid})
 
@@ -116,7 +125,7 @@ class _ForkServer:
                 return False
         return True
 
-    def _answer(self, message: dict[str, int]) -> bool:
+    def _answer(self, message: dict[str, int | str]) -> bool:
         try:
             self._control.send(json.dumps(message).encode())
         except OSError:
@@ -130,4 +139,4 @@ class _ForkServer:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -9,7 +9,7 @@ from typing import Any
 
 from kimi_serve.schemas import errors, messages
 
-# A job that crashes this many workers is refused: it is the job that crashes them.
+# An image that crashes this many workers is refused: it is the image that crashes them.
 MAX_CRASHES = 3
 # Kills from outside say nothing about the job, so it survives more of those.
 MAX_DEATHS = 8
@@ -60,9 +60,9 @@ class Job:
         """Say why the job is not to be tried again, None while it may be."""
         crashes = sum(death.is_crash for death in self.deaths)
         ends = ", ".join(death.how for death in self.deaths)
-        if crashes >= MAX_CRASHES:
+        if self.is_image and crashes >= MAX_CRASHES:
             return errors.MediaError(f"refused: it crashed {crashes} workers ({ends})")
-        if len(self.deaths) >= MAX_DEATHS:
+        if crashes >= MAX_CRASHES or len(self.deaths) >= MAX_DEATHS:
             message = f"{len(self.deaths)} workers ended while they had it ({ends})"
             return errors.UnavailableError(message)
         return None

@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from kimi_serve.schemas import errors, messages
 from kimi_serve.schemas.worker import WorkerSpec
@@ -57,9 +58,8 @@ class Pool:
         start_timeout_s: float,
         job_timeout_s: float,
     ) -> None:
-        self._start_timeout_s = start_timeout_s
         self._job_timeout_s = job_timeout_s
-        self._fleet = Fleet(specs, base_env, self)
+        self._fleet = Fleet(specs, base_env, start_timeout_s, self)
         self._jobs = Dispatcher(job_timeout_s, self._on_overdue)
         self._counts = PoolCounts()
 
@@ -69,7 +69,7 @@ class Pool:
 
     async def start(self) -> None:
         """Bring up all workers or raise WorkerStartError."""
-        await self._fleet.start(self._start_timeout_s)
+        await self._fleet.start()
 
     async def failed(self) -> errors.WorkerError:
         """Wait until the workers cannot go on; gives the reason."""
@@ -104,17 +104,19 @@ class Pool:
         return self._fleet.snapshots()
 
     @contextlib.asynccontextmanager
-    async def image(self, reference: bytes) -> AsyncGenerator[ImageLease]:
+    async def image(
+        self, reference: bytes, encoding: messages.PixelEncoding
+    ) -> AsyncGenerator[ImageLease]:
         """Have the image named by `reference` processed; its pixels are leased for the block.
 
         Raises RequestError of the kind that the worker reported.
         """
-        job = self._add(reference, messages.ImageJob, is_image=True)
-        try:
-            link, slot, result = await job.answered
-        except asyncio.CancelledError:
-            _release_unseen(job)
-            raise
+        job = self._add(
+            reference,
+            lambda job_id, slot: messages.ImageJob(job_id, slot, encoding),
+            is_image=True,
+        )
+        link, slot, result = await self._answer_of(job)
         pixels = link.arena.slot(slot)[: result.nbytes]
         try:
             yield ImageLease(result, pixels)
@@ -136,8 +138,17 @@ class Pool:
     async def _text(
         self, payload: bytes, make: Callable[[int, int], messages.Message]
     ) -> tuple[messages.TokensResult, bytes]:
-        result, ids = await self._add(payload, make, is_image=False).answered
+        result, ids = await self._answer_of(self._add(payload, make, is_image=False))
         return result, ids
+
+    async def _answer_of(self, job: Job) -> Any:
+        """Wait for the answer; a caller that gives up leaves nothing behind."""
+        try:
+            return await job.answered
+        except asyncio.CancelledError:
+            self._jobs.forget(job)
+            _release_unseen(job)
+            raise
 
     def _add(
         self, payload: bytes, make: Callable[[int, int], messages.Message], *, is_image: bool
@@ -179,9 +190,12 @@ class Pool:
         self.on_usable()
 
     def on_ended(self, link: WorkerLink, death: Death) -> None:
-        """Send what a dead worker had to others."""
+        """Send what a dead worker had to others; a crash is its image's fault, if it had one."""
+        had_image = link.image_job is not None
         for job in link.take_all():
-            if self._jobs.send_elsewhere(job, death):
+            is_innocent = had_image and not job.is_image
+            blamed = replace(death, is_crash=False) if is_innocent else death
+            if self._jobs.send_elsewhere(job, blamed):
                 self._counts.retried += 1
         self.on_usable()
 
@@ -199,7 +213,12 @@ class Pool:
 
 def _release_unseen(job: Job) -> None:
     """Free the slot of an answer that came in the moment its waiter was cancelled."""
-    if job.answered.done() and not job.answered.cancelled() and not job.answered.exception():
+    if (
+        job.is_image
+        and job.answered.done()
+        and not job.answered.cancelled()
+        and not job.answered.exception()
+    ):
         link, slot, _ = job.answered.result()
         link.release(slot)
 

@@ -11,6 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pybase64
+
 from kimi_serve.schemas import messages
 from kimi_serve.schemas.errors import PlanError, RequestError
 from kimi_serve.schemas.worker import Device, TokenizerSpec, WorkerSpec
@@ -18,9 +20,10 @@ from kimi_serve.schemas.worker import Device, TokenizerSpec, WorkerSpec
 from ..images.image_processor import ImageProcessor
 from ..images.reference import read_inline
 from ..text.chat import Chat
+from ..text.load import load_tokenizer
 from ..text.prompt import render_prompt
 from ..text.template import ChatTemplate, load_chat_template
-from ..text.tokenizer import Tokenizer, load_tokenizer
+from ..text.tokenizer import Tokenizer
 
 TextTools = tuple[Tokenizer, ChatTemplate]
 
@@ -43,12 +46,21 @@ class KimiProcessor:
         self.decode_device = decode_device
         self.preprocess_device = preprocess_device
 
-    def image(self, job_id: int, reference: bytearray, out: memoryview) -> messages.ImageResult:
+    def image(
+        self, job: messages.ImageJob, reference: bytearray, out: memoryview
+    ) -> messages.ImageResult:
         """Process the image that `reference` holds as a data URL into the start of `out`."""
         data = read_inline(_utf8(reference), self._images.rules.max_bytes)
-        done = self._images.process(data, out)
+        if job.encoding == "base64":
+            done, pixels = self._images.process_array(data)
+            text = pybase64.b64encode(pixels.data.cast("B"))
+            out[: len(text)] = text
+            nbytes = len(text)
+        else:
+            done = self._images.process(data, out)
+            nbytes = done.nbytes
         return messages.ImageResult(
-            id=job_id,
+            id=job.id,
             width=done.width,
             height=done.height,
             format=done.format,
@@ -57,7 +69,7 @@ class KimiProcessor:
             grid_thw=done.grid_thw,
             num_tokens=done.num_tokens,
             shape=done.shape,
-            nbytes=done.nbytes,
+            nbytes=nbytes,
             sha256=done.sha256,
             decode_ms=done.decode_ms,
             preprocess_ms=done.preprocess_ms,

@@ -93,14 +93,21 @@ class _Loop:
         return 0  # the parent is gone
 
     def _process_images(self) -> None:
-        while (item := self._next_image()) is not None:
-            job, payload = item
-            try:
-                answer = self._processor.image(job.id, payload, self._arena.slot(job.slot))
-            except Exception as error:  # noqa: BLE001 - process border: one job, one answer
-                self._frames.send(_job_failed(job.id, error))
-            else:
-                self._frames.send(answer)
+        try:
+            while (item := self._next_image()) is not None:
+                self._frames.send(self._answer_image(*item))
+        except BaseException:
+            # A worker whose image thread is gone must not look ready.
+            logger.exception("the image thread ended")
+            os._exit(1)
+
+    def _answer_image(
+        self, job: messages.ImageJob, payload: bytearray
+    ) -> messages.ImageResult | messages.JobFailed:
+        try:
+            return self._processor.image(job, payload, self._arena.slot(job.slot))
+        except Exception as error:  # noqa: BLE001 - process border: one job, one answer
+            return _job_failed(job.id, error)
 
     def _next_image(self) -> tuple[messages.ImageJob, bytearray] | None:
         """Wait for the next image; after a quiet moment give memory back, once."""

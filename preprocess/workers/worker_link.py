@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import collections
 import contextlib
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 from kimi_serve.schemas import messages
 from kimi_serve.schemas.worker import WorkerSpec
 
 from .arena import Arena
-from .fork_client import ForkClient, kill
+from .fork_client import ForkClient
 from .jobs import Job
 
 logger = logging.getLogger(__name__)
 
 WorkerState = Literal["starting", "ready", "busy", "stopping", "stopped", "failed"]
+WORKER_STATES: tuple[WorkerState, ...] = get_args(WorkerState)
 
 EOF_GRACE_S = 0.5
 _LOG_LINES_KEPT = 40
+
+OnFrame = Callable[["WorkerLink", messages.Message, bytes], None]
 
 
 class WorkerLink:
@@ -36,18 +41,21 @@ class WorkerLink:
         self.report: messages.WorkerReport | None = None
         self.failure: messages.WorkerFailed | None = None
         self.image_job: Job | None = None
-        self.text_jobs: dict[int, Job] = {}
+        self.text_job: Job | None = None
+        self.num_answers = 0
         self.log_tail: collections.deque[str] = collections.deque(maxlen=_LOG_LINES_KEPT)
         self.is_stopping = False
+        # Whether it is ending: nothing may be given to it any more.
         self.is_gone = False
-        self.num_jobs = 0
         self.end: Literal["stopped", "failed"] | None = None
         self.arena = Arena.create(spec.slots, spec.slot_bytes)
-        self.free_slots = list(range(spec.slots))
+        self._free_slots = list(range(spec.slots))
+        self._pidfd = -1
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._log_fd = -1
-        self._is_closed = False
+        self._log_decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._log_line = ""
 
     @property
     def name(self) -> str:
@@ -57,70 +65,84 @@ class WorkerLink:
     def state(self) -> WorkerState:
         if self.end is not None:
             return self.end
-        if self.is_gone:
-            return "failed"
         if self.is_stopping:
             return "stopping"
+        if self.is_gone:
+            return "failed"
         if self.report is None:
             return "starting"
-        return "busy" if self.image_job or self.text_jobs else "ready"
+        return "busy" if self.image_job or self.text_job else "ready"
 
     @property
     def is_usable(self) -> bool:
         """Whether it can be given work."""
         return self.state in ("ready", "busy")
 
-    @property
-    def can_take_image(self) -> bool:
-        return self.is_usable and self.image_job is None and bool(self.free_slots)
+    def can_take(self, *, image: bool) -> bool:
+        """Whether an image, or a text, would be started at once."""
+        if image:
+            return self.is_usable and self.image_job is None and bool(self._free_slots)
+        return self.is_usable and self.text_job is None
 
-    async def open(
-        self,
-        client: ForkClient,
-        on_frame: Callable[[WorkerLink, messages.Message, bytes], None],
-    ) -> None:
+    async def open(self, client: ForkClient, on_frame: OnFrame) -> None:
         """Ask the fork server for the process and start to listen to it."""
         ours, theirs = socket.socketpair()
-        log_read, log_write = os.pipe()
+        try:
+            log_read, log_write = os.pipe()
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
+        self._follow_log(log_read)
         try:
             await client.spawn(self.spec, [theirs.fileno(), self.arena.fileno(), log_write])
         finally:
             theirs.close()
             os.close(log_write)
-        self._follow_log(log_read)
+            self.arena.close_descriptor()
         ours.setblocking(False)
         reader, self._writer = await asyncio.open_unix_connection(sock=ours)
         self._reading = asyncio.get_running_loop().create_task(self._read(reader, on_frame))
 
+    def know_pid(self, pid: int) -> None:
+        """Learn which process it is, and hold on to that: a bare pid may be another's later."""
+        self.pid = pid
+        with contextlib.suppress(ProcessLookupError):
+            self._pidfd = os.pidfd_open(pid)
+        if self.is_gone:  # given up before the fork server got to it
+            self.kill()
+
     def send(self, job: Job) -> None:
         """Give the worker a job; its answer comes through `on_frame`."""
-        self.num_jobs += 1
         if job.is_image:
-            job.slot = self.free_slots.pop(0)
+            # The lowest slot first: its pages are warm.
+            job.slot = self._free_slots.pop(0)
             self.image_job = job
         else:
-            self.text_jobs[job.id] = job
+            self.text_job = job
         # Should the worker be gone, its end sends the job elsewhere.
         self._write(messages.pack(job.make(job.slot), len(job.payload)), job.payload)
 
     def take(self, job_id: int) -> Job | None:
         """Give back the job that was just answered."""
-        if self.image_job is not None and self.image_job.id == job_id:
-            job, self.image_job = self.image_job, None
-            return job
-        return self.text_jobs.pop(job_id, None)
+        for job in (self.image_job, self.text_job):
+            if job is not None and job.id == job_id:
+                self._forget(job)
+                self.num_answers += 1
+                return job
+        return None
 
     def take_all(self) -> list[Job]:
         """Give back all unanswered jobs of a worker that ended."""
-        jobs = [*([self.image_job] if self.image_job else []), *self.text_jobs.values()]
-        self.image_job = None
-        self.text_jobs.clear()
+        jobs = [job for job in (self.image_job, self.text_job) if job is not None]
+        for job in jobs:
+            self._forget(job)
         return jobs
 
     def release(self, slot: int) -> None:
-        """Make a slot writable again; the lowest ones are used first, their pages are warm."""
-        self.free_slots.append(slot)
-        self.free_slots.sort()
+        """Make a slot writable again."""
+        self._free_slots.append(slot)
+        self._free_slots.sort()
 
     def stop(self) -> None:
         """Ask the worker to finish and exit."""
@@ -128,16 +150,20 @@ class WorkerLink:
         self._write(messages.pack(messages.Stop()))
 
     def kill(self) -> None:
-        """Kill the process unless its end is known already."""
-        if self.pid is not None and self.end is None:
-            kill(self.pid)
+        """Kill the process, whatever it does."""
+        self.is_gone = True
+        if self._pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
-    async def close(self, end: Literal["stopped", "failed"]) -> None:
-        """Let go of everything but the slots that are still being read."""
-        self.end = end
+    async def drain(self) -> None:
+        """Hear what an ended worker said last; its end of the socket is closed already."""
         if self._reading is not None:
-            # What the worker said last may still be in the socket.
             await asyncio.wait({self._reading}, timeout=EOF_GRACE_S)
+
+    async def close(self) -> None:
+        """Let go of everything but the slots that are still being read; twice is once."""
+        if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
             self._reading = None
@@ -145,17 +171,25 @@ class WorkerLink:
             self._writer.close()
             with contextlib.suppress(OSError):
                 await self._writer.wait_closed()
+            self._writer = None
         self._read_log()
         self._close_log()
-        if not self._is_closed:
-            self.arena.close()
-            self._is_closed = True
+        self.arena.close_descriptor()
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
 
-    async def _read(
-        self,
-        reader: asyncio.StreamReader,
-        on_frame: Callable[[WorkerLink, messages.Message, bytes], None],
-    ) -> None:
+    def _forget(self, job: Job) -> None:
+        if job is self.image_job:
+            self.image_job = None
+        else:
+            self.text_job = None
+
+    def _write(self, *pieces: bytes) -> None:
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.writelines(pieces)
+
+    async def _read(self, reader: asyncio.StreamReader, on_frame: OnFrame) -> None:
         try:
             while True:
                 header = await reader.readexactly(messages.HEADER_BYTES)
@@ -164,17 +198,13 @@ class WorkerLink:
                 payload = await reader.readexactly(payload_bytes)
                 on_frame(self, messages.unpack(text), payload)
         except (asyncio.IncompleteReadError, OSError):
-            self.is_gone = True
             # The process is ending and the fork server will say how; one that only closed its
             # socket is of no use either.
+            self.is_gone = True
             asyncio.get_running_loop().call_later(EOF_GRACE_S, self.kill)
-        except (ValueError, KeyError, TypeError) as error:
-            logger.error("%s sent a frame that cannot be read (%s)", self.name, error)
+        except Exception:
+            logger.exception("%s sent what cannot be read; killing it", self.name)
             self.kill()
-
-    def _write(self, *pieces: bytes) -> None:
-        if self._writer is not None and not self._writer.is_closing():
-            self._writer.writelines(pieces)
 
     def _follow_log(self, fd: int) -> None:
         os.set_blocking(fd, False)
@@ -190,12 +220,19 @@ class WorkerLink:
             if not data:
                 self._close_log()
                 return
-            text = data.decode(errors="replace")
-            sys.stderr.write(text)
-            self.log_tail.extend(text.splitlines())
+            self._show_log(self._log_decoder.decode(data))
+
+    def _show_log(self, text: str) -> None:
+        """Pass on whole lines only: they are mixed with those of others."""
+        *lines, self._log_line = (self._log_line + text).split("\n")
+        for line in lines:
+            sys.stderr.write(line + "\n")
+            self.log_tail.append(line)
 
     def _close_log(self) -> None:
         if self._log_fd >= 0:
             asyncio.get_running_loop().remove_reader(self._log_fd)
             os.close(self._log_fd)
             self._log_fd = -1
+            if self._log_line:
+                self._show_log("\n")

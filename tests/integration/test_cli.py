@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 from integration_server import DATA, without_settings
 from PIL import Image
+
+from kimi_serve.preprocess.checkpoint_files.locate import BUNDLED
 
 K3: dict[str, object] = {
     "architectures": ["KimiK3ForConditionalGeneration"],
@@ -89,6 +92,29 @@ def test_what_the_built_in_workers_do_not_serve(
     assert "Traceback" not in result.stderr
 
 
+def test_a_checkpoint_that_transformers_saved_again_is_served(tmp_path: Path) -> None:
+    model = shutil.copytree(BUNDLED, tmp_path / "m")
+    for file in model.glob("*processor*config.json"):
+        file.unlink()
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    del config["media_placeholder_token_id"]
+    config |= {
+        "architectures": ["Kimi_K25ForConditionalGeneration"],
+        "image_token_id": 163605,
+    }
+    checkpoint(model, config)
+    native = {
+        "max_patches": 16384, "size": {"max_height": 512, "max_width": 512}, "patch_size": 14,
+        "merge_size": 2, "image_mean": [0.5] * 3, "image_std": [0.5] * 3,
+    }  # fmt: skip
+    text = json.dumps({"image_processor": native})
+    (model / "processor_config.json").write_text(text, encoding="utf-8")
+    image = DATA / "golden" / "odd_27x29.png"
+    result = run("preprocess", str(image), "--model-path", str(model))
+    assert result.returncode == 0, result.stderr
+    assert "27x29 -> 27x29, 2x4 patches, 2 tokens" in result.stdout
+
+
 def test_models_that_are_not_there(tmp_path: Path) -> None:
     missing = run("plan", "--model-path", str(tmp_path / "nope"))
     offline = run(
@@ -152,6 +178,14 @@ def test_preprocess_names_the_file_at_fault(tmp_path: Path) -> None:
     assert "13x13.png: png 13x13" in result.stdout
     assert "truncated.png" in result.stderr
     assert run("preprocess", str(tmp_path / "nope.png")).returncode == 2
+
+
+def test_preprocess_needs_the_built_in_workers() -> None:
+    result = run("preprocess", str(DATA / "images" / "13x13.png"), "--engine", "sglang")
+    assert result.returncode == 3, result.stderr
+    assert "sglang (--engine) preprocesses images itself" in result.stderr
+    assert "--engine none" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_closed_pipe_is_no_traceback() -> None:

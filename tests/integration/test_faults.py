@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
+import itertools
 import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-from integration_server import DATA, RunningServer, Start, wait_until
+from integration_server import DATA, RunningServer, Start, wait_until, without_settings
 
 PHOTO = DATA / "golden" / "phone_1440x3120.png"
 SMALL = DATA / "golden" / "photo444_200x150.jpg"
@@ -37,7 +41,11 @@ def is_alive(pid: int) -> bool:
 
 
 def pids(server: RunningServer) -> list[int]:
-    return [int(str(worker["pid"])) for worker in server.workers() if worker["pid"]]
+    return [
+        int(str(worker["pid"]))
+        for worker in server.workers()
+        if worker["state"] in ("ready", "busy")
+    ]
 
 
 def test_kill_9_under_load_loses_no_request(start: Start) -> None:
@@ -58,8 +66,9 @@ def test_kill_9_under_load_loses_no_request(start: Start) -> None:
     def killer() -> None:
         while not stop.wait(0.25):
             for pid in pids(server)[:1]:
-                os.kill(pid, signal.SIGKILL)
-                killed[pid] += 1
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    killed[pid] += 1
 
     killing = threading.Thread(target=killer)
     killing.start()
@@ -133,13 +142,69 @@ def test_a_second_signal_cuts(start: Start) -> None:
         server.process.send_signal(signal.SIGTERM)
         wait_until(lambda: any("no new connections" in line for line in server.log))
         server.process.send_signal(signal.SIGTERM)
-        server.process.wait(20)
+        assert server.process.wait(20) == 0
         assert answer.result() != "200"
 
 
 def test_sigterm_while_starting_exits_0(start: Start) -> None:
     server = start("--tokenizer-worker-num", "16")
-    wait_until(lambda: any("CUDA" in line or "device" in line for line in server.log))
+    wait_until(lambda: any("worker" in line and " ready in " in line for line in server.log))
+    assert server.stop() == 0
+
+
+def test_sigterm_before_any_worker_exits_0(start: Start) -> None:
+    server = start("--tokenizer-worker-num", "16")
+    wait_until(lambda: any("decode device" in line for line in server.log))
+    assert server.stop() == 0
+
+
+def test_too_few_open_files_are_said_before_the_start() -> None:
+    command = f"ulimit -n 60; exec {sys.executable} -P -m kimi_serve.launcher --port 0 "
+    result = subprocess.run(
+        ["bash", "-c", command + "--tokenizer-worker-num 16"],
+        env=without_settings(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 3
+    assert "open files" in result.stderr
+
+
+def test_a_worker_that_is_killed_again_and_again_while_idle_is_given_up(start: Start) -> None:
+    server = start("--tokenizer-worker-num", "1").wait_until_serving()
+    for number in itertools.count(1):
+        wait_until(lambda n=number: len(ready_pids(server)) >= n or is_over(server))
+        if is_over(server):
+            break
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(ready_pids(server)[number - 1], signal.SIGKILL)
+    assert server.stop() == 4
+    assert any("again and again" in line for line in server.log)
+
+
+def ready_pids(server: RunningServer) -> list[int]:
+    """The processes that were worker 0, one after the other."""
+    matches = (re.search(r"worker 0 ready .*\(pid (\d+)", line) for line in server.log)
+    return [int(match.group(1)) for match in matches if match]
+
+
+def is_over(server: RunningServer) -> bool:
+    return server.process.poll() is not None
+
+
+def test_a_fork_server_that_does_not_answer_is_replaced(start: Start) -> None:
+    server = start("--tokenizer-worker-num", "2", "--server-start-timeout-s", "3")
+    server.wait_until_serving()
+    (fork_server,) = children(server.process.pid)
+    os.kill(fork_server, signal.SIGSTOP)
+    os.kill(pids(server)[0], signal.SIGKILL)
+    # Nobody reaps the worker, so its end is only seen once it is given work.
+    with server.client() as client:
+        assert client.post("/v1/preprocess", json=body_of(SMALL)).status_code in (200, 504)
+    os.kill(fork_server, signal.SIGCONT)
+    wait_until(lambda: len(pids(server)) == 2)
     assert server.stop() == 0
 
 

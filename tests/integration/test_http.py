@@ -265,14 +265,6 @@ def test_bounds_on_bodies(start: Start) -> None:
     assert error_of(heavy)["param"] == "images[0]"
 
 
-def test_a_full_queue_answers_at_once(start: Start) -> None:
-    running = start("--server-max-queued-bytes", "2000").wait_until_serving()
-    with running.client() as client:
-        response = client.post("/v1/preprocess", content=b" " * 3000)
-    assert response.status_code == 429
-    assert response.headers["retry-after"] == "1"
-
-
 @pytest.mark.parametrize(
     ("dtype", "itemsize", "name"), [("bfloat16", 2, "BF16"), ("uint8", 1, "U8")]
 )

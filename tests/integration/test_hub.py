@@ -84,7 +84,7 @@ def fake_hub() -> Iterator[str]:
 
 def locate(endpoint: str, cache: Path, revision: str | None = None) -> Located:
     env = {"HF_ENDPOINT": endpoint, "HF_HUB_CACHE": str(cache), "HF_TOKEN": "hf_secret"}
-    return locate_checkpoint(REPO, revision, env=env, offline=False)
+    return locate_checkpoint(REPO, revision, env=env)
 
 
 @pytest.mark.parametrize("revision", [None, "v2", COMMIT])

@@ -14,6 +14,7 @@ from kimi_serve.launcher.resolver.budget import free_mib
 from kimi_serve.schemas.hardware import Gpu, Hardware
 from kimi_serve.schemas.patch_bound import max_patches, patch_bytes
 from kimi_serve.schemas.provenance import Origin
+from kimi_serve.schemas.vocabulary import ImageDtype
 from kimi_serve.schemas.worker import ResizeConfig
 
 FLAG = "image.force_cpu_preprocessing"
@@ -173,5 +174,5 @@ def test_every_size_near_the_worst_case() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 2352), ("bfloat16", 1176), ("uint8", 588)])
-def test_patch_bytes(dtype: str, size: int) -> None:
+def test_patch_bytes(dtype: ImageDtype, size: int) -> None:
     assert patch_bytes(RESIZE, dtype) == size

@@ -106,7 +106,7 @@ def test_layouts(tmp_path: Path, files: dict[str, object], source: str) -> None:
 
 
 def test_bundled_demo() -> None:
-    located = locate_checkpoint(None, None, env={}, offline=True)
+    located = locate_checkpoint(None, None, env={})
     facts = read_checkpoint(located.directory, origin=located.origin, name=located.name)
     assert located.origin == facts.origin == "bundled"
     assert facts.resize == KIMI
@@ -456,7 +456,7 @@ def test_architectures_may_not_be_missing(tmp_path: Path) -> None:
 
 
 def locate(path: str, revision: str | None = None, **env: str) -> Any:
-    return locate_checkpoint(path, revision, env=env, offline=True)
+    return locate_checkpoint(path, revision, env={"HF_HUB_OFFLINE": "1"} | env)
 
 
 @pytest.fixture
@@ -603,15 +603,10 @@ def test_damaged_ref(tmp_path: Path, content: str) -> None:
 def test_nothing_cached_and_offline_by_variable(tmp_path: Path, variable: str, value: str) -> None:
     env = {"HF_HUB_CACHE": str(tmp_path), variable: value}
     with pytest.raises(PlanError) as caught:
-        locate_checkpoint("moonshotai/Kimi-K2.5", None, env=env, offline=False)
+        locate_checkpoint("moonshotai/Kimi-K2.5", None, env=env)
     assert f"{variable} is set" in caught.value.message
     assert str(tmp_path) in caught.value.message
     assert "hf download moonshotai/Kimi-K2.5" in (caught.value.hint or "")
-
-
-def test_nothing_cached_and_offline_by_command(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match="downloads are off for this command"):
-        locate("moonshotai/Kimi-K2.5", HF_HUB_CACHE=str(tmp_path))
 
 
 def test_incomplete_snapshot_offline(tmp_path: Path) -> None:
@@ -627,7 +622,7 @@ def test_reading_is_light() -> None:
     """A launcher that only plans imports neither numpy nor a tokenizer library."""
     code = (
         "import sys; from kimi_serve.preprocess.checkpoint_files import checkpoint as c; "
-        "l = c.locate_checkpoint(None, None, env={}, offline=True); "
+        "l = c.locate_checkpoint(None, None, env={}); "
         "c.read_checkpoint(l.directory, origin=l.origin, name=l.name); "
         "print(*{name.partition('.')[0] for name in sys.modules})"
     )

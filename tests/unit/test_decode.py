@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import struct
 import warnings
@@ -159,6 +160,79 @@ def test_gif_without_colour_table_is_refused() -> None:
         with pytest.raises(MediaError, match="no colour table"):
             decode_image(_gif((1, 1), (0, 0, 1, 1)), rules)
         assert decode_image(_gif((1, 1), (0, 0, 1, 1), table="local"), rules).pixels.any()
+
+
+def test_png_with_an_empty_palette_is_refused() -> None:
+    data = raw_png(2, 1, 8, 3, b"\0\1", (b"PLTE", b""))
+    for rules in (DISPLAY, CHECKPOINT):
+        with pytest.raises(MediaError, match="the PNG cannot be decoded"):
+            decode_image(data, rules)
+
+
+def test_gif_without_colour_table_behind_a_stray_byte_is_refused() -> None:
+    for screen, junk in itertools.product(("", "global"), (b"\x07", b"\0\0")):
+        data = _gif((1, 1), (0, 0, 1, 1), table=screen)
+        at = data.index(b",")
+        data = data[:at] + junk + data[at:]
+        if screen:
+            assert decode_image(data, DISPLAY).pixels.any()
+            continue
+        for rules in (DISPLAY, CHECKPOINT):
+            with pytest.raises(MediaError, match="no colour table"):
+                decode_image(data, rules)
+
+
+@pytest.mark.parametrize("size", [(65_536, 1), (1, 65_536), (700_000, 2)])
+@pytest.mark.parametrize("image_format", ["PNG", "BMP", "TIFF"])
+def test_a_side_longer_than_a_filter_table_may_be_is_refused(
+    image_format: str, size: tuple[int, int]
+) -> None:
+    data = encoded(Image.new("L", size), image_format)
+    for rules in (DISPLAY, CHECKPOINT):
+        with pytest.raises(MediaTooLargeError, match="a side may have 65535") as caught:
+            decode_image(data, rules)
+        assert caught.value.status == 413
+
+
+def test_the_longest_side_is_decoded() -> None:
+    data = encoded(Image.new("L", (65_535, 1), 9), "PNG")
+    assert decode_image(data, DISPLAY).pixels.shape == (1, 65_535, 3)
+
+
+def _declare_luma_sampling(data: bytes, sampling: int) -> bytes:
+    """Change the sampling of the first component in the frame header of a baseline JPEG."""
+    at = data.index(b"\xff\xc0") + 11
+    assert data[at - 1] == 1
+    return data[:at] + bytes([sampling]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize("sampling", [0x14, 0x41, 0x12, 0x21, 0x42, 0x24])
+@pytest.mark.parametrize("size", [(8, 8), (8, 32), (32, 32), (64, 64)])
+def test_odd_luma_sampling_is_decoded_to_the_bits_of_pillow(
+    sampling: int, size: tuple[int, int]
+) -> None:
+    noise = Image.frombytes("RGB", size, random.Random(2).randbytes(size[0] * size[1] * 3))
+    data = _declare_luma_sampling(encoded(noise, "JPEG", subsampling=0), sampling)
+    try:
+        with Image.open(BytesIO(data)) as image:
+            expected = np.asarray(image.convert("RGB"))
+    except OSError:
+        with pytest.raises(MediaError):
+            decode_image(data, DISPLAY)
+        return
+    for rules in (DISPLAY, CHECKPOINT):
+        assert np.array_equal(decode_image(data, rules).pixels, expected)
+
+
+def test_jpeg_with_too_many_scans_is_refused() -> None:
+    data = encoded(picture(), "JPEG", progressive=True)
+    start = data.rindex(b"\xff\xda")
+    scans, last = data.count(b"\xff\xda"), data[start:-2]
+    most = data[:-2] + last * (100 - scans) + data[-2:]
+    for rules in (DISPLAY, CHECKPOINT):
+        assert decode_image(most, rules).pixels.shape == (30, 40, 3)
+        with pytest.raises(MediaError, match="more than 100 scans"):
+            decode_image(most[:-2] + last + most[-2:], rules)
 
 
 def test_a_failed_load_is_final() -> None:

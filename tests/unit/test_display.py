@@ -227,6 +227,32 @@ def test_deep_grey_keeps_the_high_byte(mode: str) -> None:
     ]  # fmt: skip
 
 
+def _white_zero_tiff(values: list[int], order: str, **options: Any) -> bytes:
+    """Give a TIFF of 16-bit grey that is declared to count downwards."""
+    mode = "I;16" if order == "<" else "I;16B"
+    samples = np.array([values], np.uint16).astype(f"{order}u2")
+    data = encoded(Image.frombytes(mode, (len(values), 1), samples.tobytes()), "TIFF", **options)
+    tag = struct.pack(f"{order}HHIH", 0x0106, 3, 1, 1)
+    assert data.count(tag) == 1
+    return data.replace(tag, tag[:8] + struct.pack(f"{order}H", 0))
+
+
+# Pillow writes compressed files in the machine's own byte order.
+@pytest.mark.parametrize(
+    ("order", "options"), [("<", {}), ("<", {"compression": "tiff_lzw"}), (">", {})]
+)
+def test_deep_grey_that_counts_downwards(order: str, options: dict[str, Any]) -> None:
+    data = _white_zero_tiff([0, 0x00FF, 0x7FFF, 0xFFFF], order, **options)
+    assert decode_image(data, DISPLAY).pixels[0, :, 0].tolist() == [255, 255, 128, 0]
+
+
+def test_the_checkpoint_policy_takes_grey_that_counts_downwards_as_pillow_does() -> None:
+    little = decode_image(_white_zero_tiff([0, 9], "<"), CHECKPOINT)
+    assert little.pixels[0, :, 0].tolist() == [0, 9]
+    with pytest.raises(MediaError, match="unknown pixel mode"):
+        decode_image(_white_zero_tiff([0, 9], ">"), CHECKPOINT)
+
+
 def test_deep_grey_with_alpha() -> None:
     rows = struct.pack(">4H", 0x8000, 0xFFFF, 0x8000, 0)
     pixels = decode_image(raw_png(2, 1, 16, 4, rows), DISPLAY).pixels

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from settings_page import settings_page
 
-from kimi_serve.launcher.report.settings_page import settings_page
 from kimi_serve.launcher.sources.load import load_settings
 from kimi_serve.schemas import errors
 from kimi_serve.schemas.fields import setting_fields

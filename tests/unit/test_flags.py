@@ -73,7 +73,7 @@ def test_set_items_are_read_as_strictly_as_a_profile() -> None:
         ("server.port='80'", "KS104 error --set server.port", "not the text '80'"),
         ("server.port=[", "KS001 error --set server.port", "not valid YAML"),
         ("server.port=", "KS104 error --set server.port", "has no value"),
-        ("server.api_key=hunter2", "KS505 error --set server.api_key", "secret"),
+        ("server.api_key=hunter2", "KS505 error --set server.api_key", "must not stand in --set"),
         ("server.api_key=*hunter2", "KS001 error --set server.api_key", "aliases"),
         ("server.api_key=!hunter2 x", "KS001 error --set server.api_key", "tags"),
         ("server.api_key='hunter2", "KS001 error --set server.api_key", "never closed"),

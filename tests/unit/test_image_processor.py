@@ -11,6 +11,7 @@ from image_samples import DATA, DISPLAY, KIMI, encoded, picture
 
 from kimi_serve.preprocess.images.image_processor import ImageProcessor
 from kimi_serve.schemas.errors import MediaTooLargeError
+from kimi_serve.schemas.patch_bound import max_patches, patch_bytes
 
 PNG = encoded(picture(), "PNG")
 
@@ -38,7 +39,7 @@ def test_buffer_and_array_agree(dtype: Any, numpy_dtype: Any) -> None:
     processor = ImageProcessor(KIMI, replace(DISPLAY, dtype=dtype))
     image, patches = processor.process_array(PNG)
     assert patches.dtype == numpy_dtype
-    out = bytearray(processor.max_output_bytes)
+    out = bytearray(max_patches(KIMI) * patch_bytes(KIMI, processor.rules.dtype))
     written = processor.process(PNG, memoryview(out))
     assert out[: written.nbytes] == patches.tobytes()
     assert replace(written, decode_ms=image.decode_ms, preprocess_ms=image.preprocess_ms) == image
@@ -54,7 +55,7 @@ def test_a_short_buffer_is_too_large_an_image() -> None:
 
 def test_any_image_fits_the_largest_output() -> None:
     processor = ImageProcessor(KIMI, replace(DISPLAY, dtype="uint8"))
-    out = memoryview(bytearray(processor.max_output_bytes))
+    out = memoryview(bytearray(max_patches(KIMI) * patch_bytes(KIMI, processor.rules.dtype)))
     image = processor.process(encoded(picture(489, 7081), "PNG"), out)
     assert image.num_tokens == 4464
 

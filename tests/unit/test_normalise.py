@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from kimi_serve.preprocess.images.kimi import plan_resize
 from kimi_serve.preprocess.images.normalise import (
     NUMPY_DTYPES,
-    Dtype,
     Normaliser,
     normalisation_table,
     to_bfloat16,
 )
+from kimi_serve.schemas.vocabulary import ImageDtype
 from kimi_serve.schemas.worker import ResizeConfig
 
 CLIP = replace(
@@ -35,7 +35,7 @@ CONFIGS = {
     "merge 3": replace(KIMI, merge_kernel_size=3),
     "zero mean": replace(KIMI, image_mean=(0.0, 0.0, 0.0), image_std=(1.0, 1.0, 1.0)),
 }
-DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16", "uint8")
+DTYPES: tuple[ImageDtype, ...] = get_args(ImageDtype)
 
 
 def _pixels(width: int, height: int) -> NDArray[np.uint8]:
@@ -62,7 +62,7 @@ def _slow(pixels: NDArray[np.uint8], config: ResizeConfig, dtype: str) -> NDArra
 @pytest.mark.parametrize("size", [(1, 1), (28, 28), (29, 27), (57, 29), (84, 200), (640, 48)])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", CONFIGS)
-def test_equal_to_the_slow_way(name: str, dtype: Dtype, size: tuple[int, int]) -> None:
+def test_equal_to_the_slow_way(name: str, dtype: ImageDtype, size: tuple[int, int]) -> None:
     config, pixels = CONFIGS[name], _pixels(*size)
     plan = plan_resize(*size, config)
     expected = _slow(pixels, config, dtype)

@@ -85,7 +85,7 @@ def test_workers_are_summed_up() -> None:
     assert "16" in text
     assert "CUDA_VISIBLE_DEVICES=''" in text
     assert "OMP_NUM_THREADS=1" in text
-    assert f"3 slots x {18025 * 2352} bytes = {3 * 18025 * 2352} bytes" in text
+    assert f"3 slots x {18025 * 2352 * 4 // 3} bytes = {18025 * 2352 * 4} bytes" in text
 
 
 def test_an_engine_has_no_block_of_workers() -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import pickle
 import subprocess
 import sys
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -137,7 +138,7 @@ def test_product(
     plan = make_plan(given, checkpoint=checkpoint, hardware=hardware)
     assert plan.decode_device.value == plan.preprocess_device.value == device
     assert rules(plan) == expected
-    assert len(plan.workers) == (workers if engine == "none" else 0)
+    assert len(plan.worker_specs()) == (workers if engine == "none" else 0)
     assert all(
         resolved.source and resolved.reason
         for resolved in (plan.decode_device, plan.preprocess_device, plan.engine, plan.model)
@@ -361,10 +362,17 @@ def test_a_missing_tokenizer_has_a_remedy_that_works() -> None:
         make_plan(checkpoint=checkpoint)
     assert "tokenizer.skip_init: true" in (caught.value.hint or "")
     plan = make_plan({"tokenizer.skip_init": True}, checkpoint=checkpoint)
-    assert plan.workers[0].tokenizer is None
+    assert plan.worker_specs()[0].tokenizer is None
 
 
 # Worker specs
+
+
+def test_a_checkpoint_that_transformers_saved_again_is_served() -> None:
+    checkpoint = make_checkpoint(architectures=("Kimi_K25ForConditionalGeneration",))
+    plan = make_plan({FLAG: True, "tokenizer.worker_num": 2}, checkpoint=checkpoint)
+    assert [spec.resize for spec in plan.worker_specs()] == [RESIZE, RESIZE]
+    assert rules(plan) == ["KS202"]
 
 
 def test_worker_specs() -> None:
@@ -382,20 +390,23 @@ def test_worker_specs() -> None:
 
 
 def test_worker_environment() -> None:
-    env = dict(make_plan().workers[0].env)
+    env = dict(make_plan().worker_specs()[0].env)
     assert env["CUDA_VISIBLE_DEVICES"] == ""
     for name in ("OMP", "OPENBLAS", "MKL", "RAYON"):
         assert env[f"{name}_NUM_THREADS"] == "1"
     assert env["TOKENIZERS_PARALLELISM"] == "false"
     assert env["MALLOC_MMAP_THRESHOLD_"] == env["MALLOC_TRIM_THRESHOLD_"] == "1073741824"
+    assert env["MALLOC_ARENA_MAX"] == "1"
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("bfloat16", 2), ("uint8", 1)])
 def test_a_slot_holds_the_largest_image(dtype: str, size: int) -> None:
-    spec = make_plan({"image.dtype": dtype}).workers[0]
+    spec = make_plan({"image.dtype": dtype}).worker_specs()[0]
     assert spec.slots == 3
-    # 17856 patches is the largest image known for these parameters.
-    assert 17856 * 588 * size <= spec.slot_bytes <= 1.02 * 17856 * 588 * size
+    # 17856 patches is the largest image known for these parameters; as base64 it is a third more.
+    largest = len(b64encode(bytes(17856 * 588 * size)))
+    assert largest <= spec.slot_bytes <= 1.02 * largest
+    assert spec.slot_bytes % 4 == 0
 
 
 def test_the_inputs_decide_alone() -> None:

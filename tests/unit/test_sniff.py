@@ -36,6 +36,8 @@ def test_variants_of_listed_formats() -> None:
         (b"\0\0\1\0\1\0", "ICO"),
         (b"\0\0\2\0\1\0", "CUR"),
         (b"\0\0\0\x0cjP  \r\n\x87\n", "JPEG 2000"),
+        (encoded(picture(), "TGA"), "TGA"),
+        (encoded(picture(), "TGA", compression="tga_rle"), "TGA"),
         (b"\xff\x4f\xff\x51\0", "JPEG 2000"),
         (b"\xff\x0a\0", "JPEG XL"),
         (b"\0\0\0\x0cJXL \r\n\x87\n", "JPEG XL"),

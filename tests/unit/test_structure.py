@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,20 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ORDER = ("schemas", "preprocess", "launcher")
 MODULES = sorted(path for folder in ORDER for path in (ROOT / folder).rglob("*.py"))
+
+
+def imported_modules(path: Path) -> set[Path]:
+    """Give the files of kimi_serve that a module imports, also late and for types."""
+    found: set[Path] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {ROOT.joinpath(*alias.name.split(".")[1:]) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            parts = (node.module or "").split(".") if node.module else []
+            home = path.parents[node.level - 1] if node.level else ROOT
+            place = home.joinpath(*(parts if node.level else parts[1:]))
+            found |= {place, *(place / alias.name for alias in node.names)}
+    return {place.with_suffix(".py") for place in found} & set(MODULES)
 
 
 def imported_folders(path: Path) -> set[str]:
@@ -30,6 +45,10 @@ def test_imports_go_one_way_and_are_relative_inside(path: Path) -> None:
     own = path.relative_to(ROOT).parts[0]
     below = set(ORDER[: ORDER.index(own)])
     assert imported_folders(path) <= below
+
+
+def test_no_imports_run_in_a_circle() -> None:
+    TopologicalSorter({path: imported_modules(path) for path in MODULES}).prepare()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kimi_serve.schemas.settings import EngineKind
 from kimi_serve.schemas.support import load_support, version_key
+from kimi_serve.schemas.vocabulary import EngineKind
 
 TABLE = load_support()
 REGISTRY = Path(__file__).parents[1] / "data" / "sglang-0.5.23-mm-processors.tsv"
 K25 = "KimiK25ForConditionalGeneration"
+K25_RESAVED = "Kimi_K25ForConditionalGeneration"
 
 
 def registry() -> dict[str, dict[str, str]]:
@@ -47,7 +48,7 @@ def test_rows_are_whole() -> None:
     for row in TABLE.rows:
         assert len(row.source) > 30, row.family
         assert row.family
-        assert row.since
+        assert bool(row.since) == (row.engine != "none")
         assert row.decode in ("cpu", "cuda")
         assert row.preprocess in ("cpu", "cuda")
         assert row.flag in ("honoured", "ignored", "needless")
@@ -68,10 +69,24 @@ def test_sources_name_no_local_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "honoured"), [("none", (K25,)), ("sglang", (K25,)), ("vllm", ())]
+    ("engine", "honoured"), [("none", (K25, K25_RESAVED)), ("sglang", (K25,)), ("vllm", ())]
 )
 def test_who_honours_the_flag(engine: EngineKind, honoured: tuple[str, ...]) -> None:
-    assert TABLE.honouring(engine, TABLE.newest[engine]) == honoured
+    assert TABLE.honouring(engine, TABLE.newest.get(engine, "")) == honoured
+
+
+def test_the_built_in_workers_have_no_versions() -> None:
+    assert TABLE.newest.keys() == {"sglang", "vllm"}
+    assert TABLE.is_known("none", "")
+    assert TABLE.built_in() == (K25, K25_RESAVED)
+    assert TABLE.find("none", "", [K25_RESAVED]) is not None
+
+
+@pytest.mark.parametrize(
+    ("version", "is_known"), [("0.5.23", True), ("0.6", True), ("0.5.22", False), ("main", False)]
+)
+def test_versions_that_any_row_covers(version: str, is_known: bool) -> None:
+    assert TABLE.is_known("sglang", version) is is_known
 
 
 @pytest.mark.parametrize(
@@ -96,7 +111,7 @@ def test_the_first_known_architecture_decides() -> None:
     assert row is not None
     assert K25 in row.architectures
     assert TABLE.find("sglang", "0.5.23", []) is None
-    assert TABLE.find("none", "0.1.0", ["KimiK3ForConditionalGeneration"]) is None
+    assert TABLE.find("none", "", ["KimiK3ForConditionalGeneration"]) is None
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kimi_serve.preprocess.checkpoint_files.locate import BUNDLED
+from kimi_serve.preprocess.text.load import load_tokenizer
 from kimi_serve.preprocess.text.rank_tokenizer import (
     KIMI_BASE,
     KIMI_NAMES,
@@ -27,7 +28,7 @@ from kimi_serve.preprocess.text.rank_tokenizer import (
     PATTERN,
     cut,
 )
-from kimi_serve.preprocess.text.tokenizer import Tokenizer, load_tokenizer
+from kimi_serve.preprocess.text.tokenizer import Tokenizer
 from kimi_serve.schemas.errors import PlanError, RequestError
 from kimi_serve.schemas.worker import TokenizerSpec
 

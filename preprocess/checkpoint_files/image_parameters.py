@@ -62,7 +62,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class ImageSettings:
+class ImageParameters:
     """The parameters that are followed, their place, and sentences about contradictions."""
 
     resize: ResizeConfig
@@ -91,7 +91,7 @@ def find_blocks(files: Mapping[str, JsonObject], directory: Path, *, native: boo
     return media + plain
 
 
-def read_image_settings(blocks: list[Block], vision: JsonObject | None) -> ImageSettings:
+def read_image_parameters(blocks: list[Block], vision: JsonObject | None) -> ImageParameters:
     """Follow the first block; compare the others and config.json's `vision_config` with it."""
     readings = [(block, read_block(block)) for block in blocks]
     followed, found = readings[0]
@@ -108,7 +108,7 @@ def read_image_settings(blocks: list[Block], vision: JsonObject | None) -> Image
         keys = {name: name for name in SIDES}
         tower = Block(followed.path.with_name(CONFIG), "vision_config", keys, vision)
         sentences += _compare((followed, found), (tower, read_block(tower)))
-    return ImageSettings(_config(found, followed), followed.place, tuple(sentences))
+    return ImageParameters(_config(found, followed), followed.place, tuple(sentences))
 
 
 def read_block(block: Block) -> dict[str, Value]:

@@ -1,8 +1,12 @@
-"""The reference page of all settings, made from the settings table: `make docs` writes it."""
+"""Print the reference page of all settings, made from the settings table: `make docs` keeps it.
+
+python scripts/settings_page.py > docs/settings.md
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 
 from kimi_serve.schemas.fields import SettingField, sections, setting_fields
 
@@ -39,13 +43,11 @@ def settings_page() -> str:
 def _row(field: SettingField) -> str:
     kind = " \\| ".join(field.choices) if field.kind == "choice" else field.kind
     default = json.dumps(field.default)
-    flag = f"{field.flag}, --no-{field.flag[2:]}" if field.kind == "bool" else field.flag
+    flag = ", ".join(filter(None, (field.flag, field.negative_flag)))
     return (
         f"| `{field.name}` | {kind}, `{default}` | `{flag}` | `{field.env_name}` | {field.help} |"
     )
 
 
 if __name__ == "__main__":
-    import sys
-
     sys.stdout.write(settings_page())

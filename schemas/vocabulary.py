@@ -1,0 +1,36 @@
+"""Words that settings, plan and workers share, each spelt once; standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal, NamedTuple, get_args
+
+ImageFormat = Literal["jpeg", "png", "webp", "gif", "bmp", "tiff", "avif"]
+ImagePolicy = Literal["display", "checkpoint"]
+ImageDtype = Literal["float32", "bfloat16", "uint8"]
+EngineKind = Literal["none", "sglang", "vllm"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
+
+# A tokenizer is called by its file; where a checkpoint has both, the first is read.
+TokenizerKind = Literal["tokenizer.json", "tiktoken.model"]
+TOKENIZER_KINDS: tuple[TokenizerKind, ...] = get_args(TokenizerKind)
+
+
+class DtypeLayout(NamedTuple):
+    """How one value of a tensor is stored: its bytes, and its name in a safetensors header."""
+
+    num_bytes: int
+    safetensors_name: str
+
+
+# Every `ImageDtype`, and the type of grids and token ids.
+DTYPES: Mapping[str, DtypeLayout] = MappingProxyType(
+    {
+        "float32": DtypeLayout(4, "F32"),
+        "bfloat16": DtypeLayout(2, "BF16"),
+        "uint8": DtypeLayout(1, "U8"),
+        "int64": DtypeLayout(8, "I64"),
+    }
+)

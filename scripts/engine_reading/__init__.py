@@ -1,0 +1,1 @@
+"""Reads what an engine's package says about its flags and its environment, without importing it."""

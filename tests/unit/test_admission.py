@@ -1,0 +1,147 @@
+"""What the front holds: counted, bounded, given back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.types import Message
+
+from kimi_serve.launcher.front.admission import Admission, Hold
+from kimi_serve.schemas.errors import BodyTooLargeError, OverloadedError, RequestError
+
+
+def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def run() -> None:
+        asyncio.run(test())
+
+    run.__name__ = test.__name__
+    return run
+
+
+class Client:
+    """A client that sends `pieces`, then nothing more."""
+
+    def __init__(self, *pieces: bytes, announced: int | None = None, leaves: bool = False) -> None:
+        self._messages: list[Message] = [
+            {"type": "http.request", "body": piece, "more_body": True} for piece in pieces
+        ]
+        if leaves:
+            self._messages.append({"type": "http.disconnect"})
+        elif self._messages:
+            self._messages[-1]["more_body"] = False
+        headers = [] if announced is None else [(b"content-length", str(announced).encode())]
+        self.request = Request({"type": "http", "headers": headers}, self._receive)
+
+    @property
+    def num_unread(self) -> int:
+        return len(self._messages)
+
+    async def _receive(self) -> Message:
+        return self._messages.pop(0)
+
+
+@in_loop
+async def test_a_body_counts_until_its_block_ends() -> None:
+    admission = Admission(100, 100, 1.0)
+    async with admission.body(Client(b"abc", b"de").request) as body:
+        assert body == b"abcde"
+        assert admission.held_bytes == 5
+    assert admission.held_bytes == 0
+
+
+@in_loop
+async def test_an_announced_length_is_refused_before_it_is_read_and_then_dropped() -> None:
+    admission = Admission(10, 100, 1.0)
+    client = Client(b"x" * 8, b"x" * 8, announced=16)
+    with pytest.raises(BodyTooLargeError, match=r"server\.max_body_bytes"):
+        async with admission.body(client.request):
+            pass
+    assert client.num_unread == 0
+    assert admission.held_bytes == 0
+
+
+@in_loop
+async def test_a_body_of_unknown_length_is_refused_when_it_is_too_much() -> None:
+    admission = Admission(10, 100, 1.0)
+    client = Client(*[b"xxxx"] * 6)
+    with pytest.raises(BodyTooLargeError):
+        async with admission.body(client.request):
+            pass
+    assert client.num_unread == 0
+    assert admission.held_bytes == 0
+
+
+@in_loop
+async def test_a_body_that_could_never_be_held_is_too_large_and_not_to_be_tried_again() -> None:
+    admission = Admission(1000, 10, 1.0)
+    with pytest.raises(BodyTooLargeError):
+        async with admission.body(Client(b"x" * 20).request):
+            pass
+
+
+@in_loop
+async def test_what_others_hold_makes_it_an_overload() -> None:
+    admission = Admission(10, 10, 1.0)
+    with Hold(admission) as others:
+        others.take(8)
+        with pytest.raises(OverloadedError, match=r"server\.max_queued_bytes"):
+            async with admission.body(Client(b"x" * 5).request):
+                pass
+        assert admission.held_bytes == 8
+    async with admission.body(Client(b"x" * 5).request):
+        assert admission.held_bytes == 5
+
+
+@in_loop
+async def test_a_client_that_leaves_gives_back_what_it_sent() -> None:
+    admission = Admission(100, 100, 1.0)
+    with pytest.raises(RequestError, match="closed the connection"):
+        async with admission.body(Client(b"abc", leaves=True).request):
+            pass
+    assert admission.held_bytes == 0
+
+
+async def _receive_nothing() -> Message:
+    raise AssertionError
+
+
+@in_loop
+async def test_an_answer_counts_until_it_is_sent() -> None:
+    admission = Admission(100, 100, 1.0)
+    held: list[int] = []
+
+    async def send(message: Message) -> None:
+        held.append(admission.held_bytes)
+
+    with Hold(admission) as hold:
+        hold.take(6)
+        response = hold.response([b"head", bytearray(b"pixels")], "text/plain")
+    assert admission.held_bytes == 10
+    await response({"type": "http"}, _receive_nothing, send)
+    assert held == [10, 10, 6, 0]
+    assert admission.held_bytes == 0
+
+
+@in_loop
+async def test_an_answer_that_is_not_taken_is_given_up() -> None:
+    admission = Admission(100, 100, 0.01)
+
+    async def never(_: Message) -> None:
+        await asyncio.Event().wait()
+
+    with Hold(admission) as hold:
+        response = hold.response([b"pixels"], "text/plain")
+    await response({"type": "http"}, _receive_nothing, never)
+    assert admission.held_bytes == 0
+
+
+@in_loop
+async def test_a_hold_past_the_bound_counts_nothing() -> None:
+    admission = Admission(10, 10, 1.0)
+    with Hold(admission) as hold, pytest.raises(OverloadedError):
+        hold.take(11)
+    assert admission.held_bytes == 0
