@@ -110,6 +110,8 @@ class _Serving:
         self._plan = plan
         self._pool = pool
         self._listener = listener
+        host, port = listener.getsockname()[:2]
+        self._url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self._http = _http_server(plan, pool)
         self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
 
@@ -143,13 +145,13 @@ class _Serving:
     async def _start(self) -> None:
         started = time.monotonic()
         await self._pool.start()
-        host, port = self._listener.getsockname()[:2]
+        if self._http.should_exit:
+            return
         logger.info(
-            "all %d workers ready in %.2f s; serving on http://%s:%d",
+            "all %d workers ready in %.2f s; serving on %s",
             len(self._plan.worker_specs()),
             time.monotonic() - started,
-            f"[{host}]" if ":" in host else host,
-            port,
+            self._url,
         )
 
     async def _obey(self) -> None:

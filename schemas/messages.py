@@ -45,6 +45,11 @@ class TextJob:
 
 
 @dataclass(frozen=True, slots=True)
+class Tidy:
+    """Give memory back: no job is under way and nobody reads the slots."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Finish and exit."""
 
@@ -127,7 +132,7 @@ class WorkerFailed:
 
 
 Answer = ImageResult | TokensResult | JobFailed
-Message = ImageJob | PromptJob | TextJob | Stop | Answer | WorkerReport | WorkerFailed
+Message = ImageJob | PromptJob | TextJob | Tidy | Stop | Answer | WorkerReport | WorkerFailed
 
 _TYPES: dict[str, type[Any]] = {
     kind.__name__: kind
@@ -135,6 +140,7 @@ _TYPES: dict[str, type[Any]] = {
         ImageJob,
         PromptJob,
         TextJob,
+        Tidy,
         Stop,
         ImageResult,
         TokensResult,

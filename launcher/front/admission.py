@@ -1,7 +1,6 @@
 """What the front holds in memory for its clients: bodies that wait, answers that are not sent yet.
 
-Both count against one bound, and reading and sending have deadlines, so that slow or greedy
-clients are refused before memory is.
+Both count against one bound, so that greedy clients are refused before memory is.
 """
 
 from __future__ import annotations
@@ -28,10 +27,9 @@ Chunk = bytes | bytearray | memoryview
 class Admission:
     """Counts the bytes held for all clients and bounds them."""
 
-    def __init__(self, max_body_bytes: int, max_held_bytes: int, send_timeout_s: float) -> None:
+    def __init__(self, max_body_bytes: int, max_held_bytes: int) -> None:
         self._max_body_bytes = min(max_body_bytes, max_held_bytes)
         self._max_held_bytes = max_held_bytes
-        self.send_timeout_s = send_timeout_s
         self.held_bytes = 0
 
     @contextlib.asynccontextmanager
@@ -101,7 +99,7 @@ class Hold:
         """Give the response of `chunks`, whose bytes count until they are sent."""
         self.take(sum(len(chunk) for chunk in chunks) - self.size)
         self._is_handed_over = True
-        return HeldResponse(chunks, media_type, self, self._admission.send_timeout_s)
+        return HeldResponse(chunks, media_type, self)
 
     def take(self, size: int) -> None:
         """Count `size` more bytes; raises OverloadedError, and counts nothing, past the bound."""
@@ -118,31 +116,20 @@ class Hold:
 
 
 class HeldResponse(Response):
-    """Sends its chunks in pieces, lets go of what is sent, and gives up on a client that stalls."""
+    """Sends its chunks in pieces and lets go of what is sent."""
 
-    def __init__(
-        self,
-        chunks: Sequence[Chunk],
-        media_type: str,
-        hold: Hold,
-        timeout_s: float,
-    ) -> None:
+    def __init__(self, chunks: Sequence[Chunk], media_type: str, hold: Hold) -> None:
         self._chunks = list(chunks)
         self._hold = hold
-        self._timeout_s = timeout_s
         super().__init__(media_type=media_type, headers={"Content-Length": str(hold.size)})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         try:
-            async with asyncio.timeout(self._timeout_s):
-                await send(head)
-                while self._chunks:
-                    await self._send_chunk(memoryview(self._chunks.pop(0)), send)
-                await send({"type": "http.response.body", "body": b""})
-        except TimeoutError:
-            # Nothing can be said any more; the server closes a connection whose answer is cut.
-            return
+            await send(head)
+            while self._chunks:
+                await self._send_chunk(memoryview(self._chunks.pop(0)), send)
+            await send({"type": "http.response.body", "body": b""})
         finally:
             self._chunks.clear()
             self._hold.end()

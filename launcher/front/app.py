@@ -9,6 +9,7 @@ import time
 import uuid
 from array import array
 from collections.abc import AsyncGenerator
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
@@ -31,7 +32,7 @@ from ..report.render import plan_json
 from ..version import VERSION
 from . import answers, api
 from .admission import Admission, Hold
-from .clients import while_connected
+from .clients import SendDeadline, while_connected
 from .metrics import Metrics
 from .middleware import BearerKey, Measured
 from .work import prompt_payload, read_work, run_work
@@ -55,6 +56,7 @@ def create_app(plan: LaunchPlan, pool: Pool) -> FastAPI:
     if key is not None:
         app.add_middleware(BearerKey, key=key.get_secret_value().encode())
     app.add_middleware(Measured, metrics=front.metrics)
+    app.add_middleware(SendDeadline, timeout_s=settings.server.request_timeout_s)
     errors: dict[int | str, dict[str, Any]] = {
         status: {"model": api.ErrorResponse} for status in (400, 401, 413, 415, 422, 429, 503, 504)
     }
@@ -90,9 +92,7 @@ class _Front:
         self._pool = pool
         self._model = plan.settings.model.served_name or plan.checkpoint.name
         server = plan.settings.server
-        self._admission = Admission(
-            server.max_body_bytes, server.max_queued_bytes, server.request_timeout_s
-        )
+        self._admission = Admission(server.max_body_bytes, server.max_queued_bytes)
         self._started = int(time.time())
         self.metrics = Metrics(pool, self._admission)
 
@@ -111,7 +111,10 @@ class _Front:
                     self._pool,
                     hold,
                     encoding="raw" if is_safetensors else "base64",
-                    max_response_bytes=self._settings.server.max_response_bytes,
+                    max_response_bytes=min(
+                        self._settings.server.max_response_bytes,
+                        self._settings.server.max_queued_bytes,
+                    ),
                 )
                 done = await while_connected(request, doing)
             for image in done.images:
@@ -167,20 +170,9 @@ class _Front:
     async def server_info(self) -> dict[str, Any]:
         """Show the plan, redacted, and what every worker reported of itself."""
         workers = [
-            {
-                "index": snapshot.index,
-                "pid": snapshot.pid,
-                "state": snapshot.state,
-                "decode_device": report.decode_device if report else None,
-                "preprocess_device": report.preprocess_device if report else None,
-                "cuda_visible_devices": report.cuda_visible_devices if report else None,
-                "cuda_libraries": list(report.cuda_libraries) if report else None,
-                "torch_imported": report.torch_imported if report else None,
-                "threads": report.threads if report else None,
-                "versions": report.versions if report else None,
-            }
+            (asdict(snapshot.report) if snapshot.report else {})
+            | {"index": snapshot.index, "pid": snapshot.pid, "state": snapshot.state}
             for snapshot in self._pool.snapshots()
-            for report in (snapshot.report,)
         ]
         return {"version": VERSION, "workers": workers, "plan": plan_json(self._plan)}
 
@@ -189,8 +181,8 @@ class _Front:
         """Admit the body and hold the request to its deadline."""
         if not self._pool.has_started:
             raise UnavailableError("the workers are still starting")
-        encoding = request.headers.get("content-encoding", "identity")
-        if encoding != "identity":
+        encoding = request.headers.get("content-encoding", "").strip().lower()
+        if encoding not in ("", "identity"):
             message = f"Content-Encoding {encoding} is not supported; send the body as it is"
             raise RequestError(message, param="Content-Encoding")
         timeout_s = self._settings.server.request_timeout_s

@@ -7,7 +7,8 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from starlette.requests import Request
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from kimi_serve.schemas.errors import ClientGoneError
 
@@ -15,6 +16,8 @@ Result = TypeVar("Result")
 
 # A connection has this long to send the whole head of a request.
 HEAD_TIMEOUT_S = 20.0
+# Where the protocol leaves the means to cut a connection for the application.
+ABORT = "kimi_serve.abort"
 
 
 async def while_connected(request: Request, work: Awaitable[Result]) -> Result:
@@ -37,8 +40,37 @@ async def _disconnect(request: Request) -> None:
         pass
 
 
+class SendDeadline:
+    """Cuts the connection of a client that does not take its answer in time."""
+
+    def __init__(self, app: ASGIApp, timeout_s: float) -> None:
+        self._app = app
+        self._timeout_s = timeout_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        deadline: float | None = None
+
+        async def send_in_time(message: Message) -> None:
+            nonlocal deadline
+            deadline = deadline or asyncio.get_running_loop().time() + self._timeout_s
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await send(message)
+            except TimeoutError:
+                # Closing would wait for the bytes that nobody takes.
+                scope[ABORT]()
+
+        await self._app(scope, receive, send_in_time)
+
+
 class TimedHttpProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, which closes connections whose request head does not come to an end."""
+    """uvicorn's protocol, with an end for connections that ask for nothing or never finish asking.
+
+    Every end is an abort: a close waits until the client has read what was written.
+    """
 
     _head: asyncio.TimerHandle | None = None
 
@@ -46,13 +78,24 @@ class TimedHttpProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._expect_head()
 
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        cycle: RequestResponseCycle | None = self.cycle
+        is_between = cycle is None or cycle.response_complete
+        if is_between and self._head is None and not self.transport.is_closing():
+            self._expect_head()
+
     def on_message_begin(self) -> None:
         self._expect_head()
         super().on_message_begin()
+        self.scope[ABORT] = self.transport.abort  # type: ignore[literal-required]
 
     def on_headers_complete(self) -> None:
         self._stop_expecting()
         super().on_headers_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_expecting()
@@ -60,7 +103,7 @@ class TimedHttpProtocol(HttpToolsProtocol):
 
     def _expect_head(self) -> None:
         self._stop_expecting()
-        self._head = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
+        self._head = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.abort)
 
     def _stop_expecting(self) -> None:
         if self._head is not None:

@@ -104,8 +104,8 @@ async def run_work(
     async def one_image(index: int, reference: str) -> tuple[ImageResult, bytearray]:
         try:
             async with pool.image(reference.encode(), encoding) as lease:
+                _check_answer(hold.size + lease.result.nbytes, max_response_bytes)
                 hold.take(lease.result.nbytes)
-                _check_answer(hold.size, max_response_bytes)
                 return lease.result, await _copy(lease.pixels)
         except RequestError as error:
             error.param = f"images[{index}]"
@@ -152,8 +152,8 @@ async def _all(work: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
 def _check_answer(size: int, limit: int) -> None:
     if size > limit:
         raise BodyTooLargeError(
-            f"pixel_values would have more than {limit} bytes (server.max_response_bytes); "
-            "send fewer images, or use image.dtype uint8"
+            f"pixel_values would have more than {limit} bytes (server.max_response_bytes, "
+            "server.max_queued_bytes); send fewer images, or use image.dtype uint8"
         )
 
 

@@ -42,6 +42,10 @@ class Arena:
         start = index * self.slot_bytes
         return memoryview(self._map)[start : start + self.slot_bytes]
 
+    def release_pages(self) -> None:
+        """Give all pages back; what was written is gone, for every process that maps it."""
+        self._map.madvise(mmap.MADV_REMOVE)
+
     def close_descriptor(self) -> None:
         """Give up the descriptor, once; the mapping stays and goes with its last view."""
         if self._fd >= 0:

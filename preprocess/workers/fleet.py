@@ -145,19 +145,17 @@ class Fleet:
 
     def on_spawned(self, index: int, pid: int) -> None:
         """Hear the pid of a worker that was asked for."""
-        self._links[index].know_pid(pid)
+        self._links[index].know_pid(pid, self._on_gone)
 
     def on_not_spawned(self, index: int, reason: str) -> None:
         """Hear that a worker could not be forked."""
-        self._task(self._bury(self._links[index], f"cannot be forked: {reason}", is_crash=False))
+        self._bury(self._links[index], f"cannot be forked: {reason}", is_crash=False)
 
     def on_exited(self, pid: int, status: int) -> None:
         """Hear of the end of a worker."""
         for link in self._links.values():
-            if link.pid == pid and link.end is None:
-                link.is_gone = True
-                how = describe_exit(status)
-                self._task(self._bury(link, how, is_crash=is_crash(status)))
+            if link.pid == pid:
+                self._bury(link, describe_exit(status), is_crash=is_crash(status))
 
     def on_fork_server_lost(self) -> None:
         """Start anew: every worker has gone with the fork server."""
@@ -170,9 +168,8 @@ class Fleet:
             return
         self._task(self._restart_fork_server())
         for link in self.links():
-            if link.end is None:
-                link.kill()
-                self._task(self._bury(link, "gone with the fork server", is_crash=False))
+            link.kill()
+            self._bury(link, "gone with the fork server", is_crash=False)
 
     # What workers say
 
@@ -229,7 +226,15 @@ class Fleet:
         message = f"{link.name} is not ready after {self._start_timeout_s:g} s"
         self._fail(errors.WorkerStartError(message, hint="raise server.start_timeout_s"))
 
-    async def _bury(self, link: WorkerLink, how: str, *, is_crash: bool) -> None:
+    def _on_gone(self, link: WorkerLink) -> None:
+        self._bury(link, "ended, and the fork server does not say how", is_crash=False)
+
+    def _bury(self, link: WorkerLink, how: str, *, is_crash: bool) -> None:
+        if not link.is_being_buried:
+            link.is_gone = link.is_being_buried = True
+            self._task(self._bury_and_replace(link, how, is_crash=is_crash))
+
+    async def _bury_and_replace(self, link: WorkerLink, how: str, *, is_crash: bool) -> None:
         """Hear a worker's last words, pass on its jobs, put another in its place."""
         await link.drain()
         link.end = "stopped" if link.is_stopping else "failed"

@@ -19,9 +19,13 @@ from kimi_serve.schemas.worker import WorkerSpec
 from .dispatch import Dispatcher
 from .fleet import Fleet, WorkerSnapshot
 from .jobs import Death, Job
+from .process import release_memory
 from .worker_link import WorkerLink
 
 logger = logging.getLogger(__name__)
+
+# A worker without work for this long gives memory back.
+QUIET_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ class Pool:
         self._fleet = Fleet(specs, base_env, start_timeout_s, self)
         self._jobs = Dispatcher(job_timeout_s, self._on_overdue)
         self._counts = PoolCounts()
+        self._tidying: dict[int, asyncio.TimerHandle] = {}
 
     def launch(self) -> None:
         """Start the fork server process, which imports while the caller goes on."""
@@ -123,6 +128,7 @@ class Pool:
         finally:
             pixels.release()
             link.release(slot)
+            self._tidy_later(link)
             self.on_usable()
 
     async def prompt(self, payload: bytes, num_images: int) -> tuple[messages.TokensResult, bytes]:
@@ -198,6 +204,20 @@ class Pool:
             if self._jobs.send_elsewhere(job, blamed):
                 self._counts.retried += 1
         self.on_usable()
+
+    def _tidy_later(self, link: WorkerLink) -> None:
+        """The allocator keeps big blocks, which makes images fast; without work they go back."""
+        index = link.spec.index
+        if index in self._tidying:
+            self._tidying[index].cancel()
+        loop = asyncio.get_running_loop()
+        self._tidying[index] = loop.call_later(QUIET_S, self._tidy, link)
+
+    def _tidy(self, link: WorkerLink) -> None:
+        if link.is_quiet:
+            link.tidy()
+        if all(other.is_quiet for other in self._fleet.links()):
+            release_memory()
 
     def on_failed(self) -> None:
         """Give up what waits: no worker will come for it."""

@@ -28,10 +28,6 @@ from .processor import KimiProcessor, build_processor
 
 logger = logging.getLogger(__name__)
 
-# The allocator is told to keep big blocks, which is what makes images fast; a worker without
-# work gives them back.
-IDLE_S = 1.0
-
 
 def preload() -> None:
     """Import what every worker needs and nothing that starts threads or touches a GPU."""
@@ -83,6 +79,9 @@ class _Loop:
                     self._images.put((job, payload))
                 case messages.PromptJob() | messages.TextJob():
                     self._answer_text(job, payload)
+                case messages.Tidy():
+                    self._arena.release_pages()
+                    process.release_memory()
                 case messages.Stop():
                     self._images.put(None)
                     images.join()
@@ -94,7 +93,7 @@ class _Loop:
 
     def _process_images(self) -> None:
         try:
-            while (item := self._next_image()) is not None:
+            while (item := self._images.get()) is not None:
                 self._frames.send(self._answer_image(*item))
         except BaseException:
             # A worker whose image thread is gone must not look ready.
@@ -108,14 +107,6 @@ class _Loop:
             return self._processor.image(job, payload, self._arena.slot(job.slot))
         except Exception as error:  # noqa: BLE001 - process border: one job, one answer
             return _job_failed(job.id, error)
-
-    def _next_image(self) -> tuple[messages.ImageJob, bytearray] | None:
-        """Wait for the next image; after a quiet moment give memory back, once."""
-        try:
-            return self._images.get(timeout=IDLE_S)
-        except queue.Empty:
-            process.release_memory()
-            return self._images.get()
 
     def _answer_text(self, job: messages.PromptJob | messages.TextJob, payload: bytearray) -> None:
         try:

@@ -47,6 +47,7 @@ class WorkerLink:
         self.is_stopping = False
         # Whether it is ending: nothing may be given to it any more.
         self.is_gone = False
+        self.is_being_buried = False
         self.end: Literal["stopped", "failed"] | None = None
         self.arena = Arena.create(spec.slots, spec.slot_bytes)
         self._free_slots = list(range(spec.slots))
@@ -104,13 +105,24 @@ class WorkerLink:
         reader, self._writer = await asyncio.open_unix_connection(sock=ours)
         self._reading = asyncio.get_running_loop().create_task(self._read(reader, on_frame))
 
-    def know_pid(self, pid: int) -> None:
-        """Learn which process it is, and hold on to that: a bare pid may be another's later."""
+    def know_pid(self, pid: int, on_gone: Callable[[WorkerLink], None]) -> None:
+        """Learn which process it is, and hold on to that: a bare pid may be another's later.
+
+        `on_gone` is called when it ended, a little after whoever knows how could have said so.
+        """
         self.pid = pid
         with contextlib.suppress(ProcessLookupError):
             self._pidfd = os.pidfd_open(pid)
+            loop = asyncio.get_running_loop()
+            loop.add_reader(self._pidfd, self._on_process_end, on_gone)
         if self.is_gone:  # given up before the fork server got to it
             self.kill()
+
+    def _on_process_end(self, on_gone: Callable[[WorkerLink], None]) -> None:
+        self.is_gone = True
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._pidfd)
+        loop.call_later(EOF_GRACE_S, on_gone, self)
 
     def send(self, job: Job) -> None:
         """Give the worker a job; its answer comes through `on_frame`."""
@@ -144,6 +156,15 @@ class WorkerLink:
         self._free_slots.append(slot)
         self._free_slots.sort()
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it has nothing to do and nobody reads its slots."""
+        return self.state == "ready" and len(self._free_slots) == self.spec.slots
+
+    def tidy(self) -> None:
+        """Have the worker give back the memory that its work has left."""
+        self._write(messages.pack(messages.Tidy()))
+
     def stop(self) -> None:
         """Ask the worker to finish and exit."""
         self.is_stopping = True
@@ -176,6 +197,7 @@ class WorkerLink:
         self._close_log()
         self.arena.close_descriptor()
         if self._pidfd >= 0:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = -1
 

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from kimi_serve.launcher.front.admission import Admission, Hold
+from kimi_serve.launcher.front.clients import ABORT, SendDeadline
 from kimi_serve.schemas.errors import BodyTooLargeError, OverloadedError, RequestError
 
 
@@ -46,7 +47,7 @@ class Client:
 
 @in_loop
 async def test_a_body_counts_until_its_block_ends() -> None:
-    admission = Admission(100, 100, 1.0)
+    admission = Admission(100, 100)
     async with admission.body(Client(b"abc", b"de").request) as body:
         assert body == b"abcde"
         assert admission.held_bytes == 5
@@ -55,7 +56,7 @@ async def test_a_body_counts_until_its_block_ends() -> None:
 
 @in_loop
 async def test_an_announced_length_is_refused_before_it_is_read_and_then_dropped() -> None:
-    admission = Admission(10, 100, 1.0)
+    admission = Admission(10, 100)
     client = Client(b"x" * 8, b"x" * 8, announced=16)
     with pytest.raises(BodyTooLargeError, match=r"server\.max_body_bytes"):
         async with admission.body(client.request):
@@ -66,7 +67,7 @@ async def test_an_announced_length_is_refused_before_it_is_read_and_then_dropped
 
 @in_loop
 async def test_a_body_of_unknown_length_is_refused_when_it_is_too_much() -> None:
-    admission = Admission(10, 100, 1.0)
+    admission = Admission(10, 100)
     client = Client(*[b"xxxx"] * 6)
     with pytest.raises(BodyTooLargeError):
         async with admission.body(client.request):
@@ -77,7 +78,7 @@ async def test_a_body_of_unknown_length_is_refused_when_it_is_too_much() -> None
 
 @in_loop
 async def test_a_body_that_could_never_be_held_is_too_large_and_not_to_be_tried_again() -> None:
-    admission = Admission(1000, 10, 1.0)
+    admission = Admission(1000, 10)
     with pytest.raises(BodyTooLargeError):
         async with admission.body(Client(b"x" * 20).request):
             pass
@@ -85,7 +86,7 @@ async def test_a_body_that_could_never_be_held_is_too_large_and_not_to_be_tried_
 
 @in_loop
 async def test_what_others_hold_makes_it_an_overload() -> None:
-    admission = Admission(10, 10, 1.0)
+    admission = Admission(10, 10)
     with Hold(admission) as others:
         others.take(8)
         with pytest.raises(OverloadedError, match=r"server\.max_queued_bytes"):
@@ -98,7 +99,7 @@ async def test_what_others_hold_makes_it_an_overload() -> None:
 
 @in_loop
 async def test_a_client_that_leaves_gives_back_what_it_sent() -> None:
-    admission = Admission(100, 100, 1.0)
+    admission = Admission(100, 100)
     with pytest.raises(RequestError, match="closed the connection"):
         async with admission.body(Client(b"abc", leaves=True).request):
             pass
@@ -111,7 +112,7 @@ async def _receive_nothing() -> Message:
 
 @in_loop
 async def test_an_answer_counts_until_it_is_sent() -> None:
-    admission = Admission(100, 100, 1.0)
+    admission = Admission(100, 100)
     held: list[int] = []
 
     async def send(message: Message) -> None:
@@ -127,21 +128,25 @@ async def test_an_answer_counts_until_it_is_sent() -> None:
 
 
 @in_loop
-async def test_an_answer_that_is_not_taken_is_given_up() -> None:
-    admission = Admission(100, 100, 0.01)
+async def test_an_answer_that_is_not_taken_is_cut_and_given_back() -> None:
+    admission = Admission(100, 100)
+    aborted = asyncio.Event()
 
-    async def never(_: Message) -> None:
-        await asyncio.Event().wait()
+    async def send(_: Message) -> None:
+        if not aborted.is_set():
+            await asyncio.Event().wait()
 
     with Hold(admission) as hold:
         response = hold.response([b"pixels"], "text/plain")
-    await response({"type": "http"}, _receive_nothing, never)
+    scope = {"type": "http", ABORT: aborted.set}
+    await SendDeadline(response, 0.01)(scope, _receive_nothing, send)
+    assert aborted.is_set()
     assert admission.held_bytes == 0
 
 
 @in_loop
 async def test_a_hold_past_the_bound_counts_nothing() -> None:
-    admission = Admission(10, 10, 1.0)
+    admission = Admission(10, 10)
     with Hold(admission) as hold, pytest.raises(OverloadedError):
         hold.take(11)
     assert admission.held_bytes == 0
