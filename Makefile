@@ -26,6 +26,8 @@ format: $(CHECK_VENV)/.ready
 
 docs: $(VENV)/.ready ## pages that are made from the code
 	$(VENV)/bin/python scripts/settings_page.py > docs/settings.md
+	$(VENV)/bin/python scripts/deployments_page.py > docs/deployments.md
+	$(VENV)/bin/kimi-serve schema > docs/kimi-serve.schema.json
 
 bench: $(CHECK_VENV)/.ready ## memory and start of the fleet, beside the spawn-with-transformers way
 	$(CHECK_VENV)/bin/python benchmarks/fleet.py $(ARGS)

@@ -13,6 +13,9 @@ import click
 
 from kimi_serve.schemas.errors import ConfigError, KimiServeError, PlanError
 
+from .lint.command import lint
+from .lint.failure import report_failure
+from .lint.rule_command import rule
 from .options import (
     SettingsCommand,
     SettingsGroup,
@@ -20,7 +23,7 @@ from .options import (
     given_profiles,
     given_set_items,
 )
-from .pipeline import load, make_plan
+from .schema_command import schema
 from .sources.flags import check_argv
 from .version import VERSION
 
@@ -42,6 +45,7 @@ def run(argv: list[str]) -> int:
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
         error.show()
+        report_failure(argv, error.format_message())
         return 2
     except click.Abort:
         return 130
@@ -51,6 +55,7 @@ def run(argv: list[str]) -> int:
         return 141
     except KimiServeError as error:
         _show(error)
+        report_failure(argv, error.message)
         return error.exit_code
 
 
@@ -85,6 +90,8 @@ def _serve(ctx: click.Context) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: sys.exit(0))
     env = dict(os.environ)
+    from .pipeline import load, make_plan
+
     loaded = load(given_profiles(ctx), given_flags(ctx), given_set_items(ctx), env)
     from kimi_serve.preprocess import logs
 
@@ -93,6 +100,10 @@ def _serve(ctx: click.Context) -> None:
     from .serve import serve
 
     serve(plan, env)
+
+
+for command in (lint, rule, schema):
+    cli.add_command(command)
 
 
 @cli.command(cls=SettingsCommand, help="Print every resolved value with its origin, and stop.")
@@ -104,6 +115,7 @@ def plan(
     ctx: click.Context, /, profile_argument: str | None, as_json: bool, changed: bool, **_: object
 ) -> None:
     """Print the plan."""
+    from .pipeline import load, make_plan
     from .report.render import plan_json, plan_text
 
     env = dict(os.environ)
@@ -122,6 +134,7 @@ def plan(
 @click.pass_context
 def explain(ctx: click.Context, /, path: str, **_: object) -> None:
     """Print one setting."""
+    from .pipeline import load
     from .report.render import explain_text
 
     env = dict(os.environ)
@@ -147,6 +160,8 @@ def preprocess(
     **_: object,
 ) -> None:
     """Process files and print what the model would see of them."""
+    from .pipeline import load, make_plan
+
     env = dict(os.environ)
     made = make_plan(load(given_profiles(ctx), given_flags(ctx), given_set_items(ctx), env), env)
     if not made.worker_specs():

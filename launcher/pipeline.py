@@ -29,7 +29,7 @@ def load(
 
 def make_plan(loaded: LoadedSettings, env: Mapping[str, str]) -> LaunchPlan:
     """Find the checkpoint, look at the machine, resolve."""
-    return resolve(loaded, find_checkpoint(loaded, env), probe(env), load_support())
+    return resolve(loaded, find_checkpoint(loaded, env), probe(env), load_support(), env)
 
 
 def find_checkpoint(loaded: LoadedSettings, env: Mapping[str, str]) -> CheckpointFacts:

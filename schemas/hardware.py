@@ -20,10 +20,12 @@ class Gpu:
 class Hardware:
     """Cores (after cgroup quota and affinity), memory and the CUDA devices a child would see.
 
-    `gpu_source` says how the devices were found, or why there are none.
+    `gpu_source` says how the devices were found, or why there are none. `shm_mib` is the size of
+    /dev/shm, None where there is none or nobody looked.
     """
 
     cpus: float
     memory_mib: int
     gpus: tuple[Gpu, ...]
     gpu_source: str
+    shm_mib: int | None = None

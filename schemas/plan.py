@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .checkpoint import CheckpointFacts
 from .findings import Finding
 from .hardware import Hardware
-from .provenance import Origin, Resolved
+from .provenance import EntryOrigin, Origin, Resolved
 from .settings import Settings
 from .worker import WorkerSpec
 
@@ -30,15 +31,35 @@ class SettingValue:
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """What the sources gave: settings, the origin of each leaf, notes that are no errors."""
+    """What the sources gave: settings, the origin of each leaf, notes that are no errors.
+
+    `items` has the origin of every item of a list by the path of its leaf, `entries` those of a
+    mapping by path and name; a source that knows no places inside a value leaves them out.
+    """
 
     settings: Settings
     values: tuple[SettingValue, ...]
     findings: tuple[Finding, ...] = ()
+    items: Mapping[str, tuple[Origin, ...]] = field(
+        default_factory=lambda: dict[str, tuple[Origin, ...]]()
+    )
+    entries: Mapping[str, Mapping[str, EntryOrigin]] = field(
+        default_factory=lambda: dict[str, Mapping[str, EntryOrigin]]()
+    )
 
     def origin(self, path: str) -> Origin:
         """Say who set the leaf at dotted `path`."""
         return next(value.origin for value in self.values if value.path == path)
+
+    def item(self, path: str, index: int) -> Origin:
+        """Say where an item of the list at `path` stands."""
+        places = self.items.get(path, ())
+        return places[index] if index < len(places) else self.origin(path)
+
+    def entry(self, path: str, name: str) -> EntryOrigin:
+        """Say where an entry of the mapping at `path` stands."""
+        whole = self.origin(path)
+        return self.entries.get(path, {}).get(name, EntryOrigin(whole, whole))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Generic, Literal, TypeVar
 
 T = TypeVar("T")
 
-OriginKind = Literal["default", "profile", "engine-env", "env", "flag"]
+OriginKind = Literal["default", "profile", "engine-env", "env", "env-file", "flag"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,14 @@ class Origin:
 
 
 DEFAULT = Origin("default")
+
+
+@dataclass(frozen=True, slots=True)
+class EntryOrigin:
+    """Where one entry of a mapping stands: its name, and its value."""
+
+    name: Origin
+    value: Origin
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,11 @@ class Section(BaseModel):
     """Base of all sections."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=False
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        use_attribute_docstrings=False,
+        defer_build=True,  # most commands validate all sections at once, and need no part alone
     )
 
 
@@ -206,11 +210,11 @@ class LogSettings(Section):
 class Settings(Section):
     """Everything a user may say about one deployment."""
 
-    model: ModelSettings = ModelSettings()
-    tokenizer: TokenizerSettings = TokenizerSettings()
-    image: ImageSettings = ImageSettings()
-    media: MediaSettings = MediaSettings()
-    server: ServerSettings = ServerSettings()
-    engine: EngineSettings = EngineSettings()
-    gpu: GpuSettings = GpuSettings()
-    log: LogSettings = LogSettings()
+    model: ModelSettings = ModelSettings.model_construct()
+    tokenizer: TokenizerSettings = TokenizerSettings.model_construct()
+    image: ImageSettings = ImageSettings.model_construct()
+    media: MediaSettings = MediaSettings.model_construct()
+    server: ServerSettings = ServerSettings.model_construct()
+    engine: EngineSettings = EngineSettings.model_construct()
+    gpu: GpuSettings = GpuSettings.model_construct()
+    log: LogSettings = LogSettings.model_construct()

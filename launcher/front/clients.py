@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -80,7 +80,8 @@ class TimedHttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        cycle: RequestResponseCycle | None = self.cycle
+        # uvicorn has None here before the first request, and says otherwise.
+        cycle = cast("RequestResponseCycle | None", self.cycle)
         is_between = cycle is None or cycle.response_complete
         if is_between and self._head is None and not self.transport.is_closing():
             self._expect_head()

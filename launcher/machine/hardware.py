@@ -57,7 +57,19 @@ def probe(
         ),
         gpus=gpus,
         gpu_source=note,
+        shm_mib=_size_mib(root / "dev/shm"),
     )
+
+
+def _size_mib(folder: Path) -> int | None:
+    """Give the size of a file system that is mounted here, None where none is."""
+    try:
+        if not os.path.ismount(folder):
+            return None
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    return found.f_blocks * found.f_frsize // 2**20
 
 
 def _find_gpus(root: Path, load_nvml: Callable[[], Any | None]) -> tuple[tuple[Gpu, ...], str]:

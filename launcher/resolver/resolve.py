@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from collections.abc import Mapping
 
 from kimi_serve.schemas.checkpoint import CheckpointFacts
-from kimi_serve.schemas.findings import Finding
 from kimi_serve.schemas.hardware import Hardware
 from kimi_serve.schemas.plan import LaunchPlan, LoadedSettings
 from kimi_serve.schemas.provenance import Resolved
 from kimi_serve.schemas.support import SupportTable
 
-from .budget import budget_findings
-from .checks import checkpoint_findings, flag_findings, unused_findings, version_findings
-from .devices import Devices, decide_devices
-from .situation import WORKER_NUM, Situation, look_up
+from ..rules import run_rules, sorted_findings
+from .devices import decide_devices
+from .situation import Situation, look_up
 from .worker_specs import worker_specs
-
-_SEVERITIES = ("error", "warning", "info")
 
 
 def resolve(
-    loaded: LoadedSettings, checkpoint: CheckpointFacts, hardware: Hardware, support: SupportTable
+    loaded: LoadedSettings,
+    checkpoint: CheckpointFacts,
+    hardware: Hardware,
+    support: SupportTable,
+    env: Mapping[str, str] | None = None,
 ) -> LaunchPlan:
     """Decide everything that a launch needs.
 
     Raises PlanError for what cannot work; what works otherwise than the user may expect is a
     finding of the plan, errors first.
     """
-    situation = look_up(loaded, checkpoint, hardware, support)
+    situation = look_up(loaded, checkpoint, hardware, support, env)
     devices = decide_devices(situation)
     return LaunchPlan(
         settings=loaded.settings,
@@ -42,25 +42,13 @@ def resolve(
         decode_device=devices.decode,
         preprocess_device=devices.preprocess,
         workers=worker_specs(situation, devices),
-        findings=_findings(situation, devices),
+        findings=sorted_findings((*loaded.findings, *run_rules(situation))),
     )
-
-
-def _findings(situation: Situation, devices: Devices) -> tuple[Finding, ...]:
-    found = chain(
-        situation.loaded.findings,
-        checkpoint_findings(situation),
-        version_findings(situation),
-        flag_findings(situation),
-        unused_findings(situation),
-        budget_findings(situation, devices),
-    )
-    return tuple(sorted(found, key=lambda finding: _SEVERITIES.index(finding.severity)))
 
 
 def _model(situation: Situation) -> Resolved[str]:
     """Decide the name that is served."""
-    checkpoint = situation.checkpoint
+    checkpoint = situation.known_checkpoint
     where = {
         "bundled": "the bundled demo checkpoint",
         "directory": f"the checkpoint in {checkpoint.directory}",
@@ -87,4 +75,4 @@ def _worker_num(situation: Situation) -> Resolved[int]:
     number = situation.num_workers
     work = "with an image processor of its own"
     reason = f"one process {work}" if number == 1 else f"{number} processes, each {work}"
-    return Resolved(number, str(situation.loaded.origin(WORKER_NUM)), reason)
+    return Resolved(number, str(situation.workers_origin), reason)

@@ -1,45 +1,49 @@
-"""What the decisions of one launch look at: settings, checkpoint, machine and support table."""
+"""What the decisions and the rules look at: settings, checkpoint, machine, tables, arguments."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kimi_serve.schemas.checkpoint import CheckpointFacts
-from kimi_serve.schemas.hardware import Gpu, Hardware
+from kimi_serve.schemas.engine_facts import EngineTable, engine_table, read_boolean
+from kimi_serve.schemas.hardware import Hardware
 from kimi_serve.schemas.plan import LoadedSettings
+from kimi_serve.schemas.provenance import Origin
 from kimi_serve.schemas.settings import Settings
 from kimi_serve.schemas.support import SupportRow, SupportTable
 from kimi_serve.schemas.vocabulary import EngineKind
 
+from ..engine_command import EngineArgument
+from .engine_view import OWNED, Given, given_flag, given_variables, read_arguments
+from .gpu_presence import GpuPresence, find_gpu
+
 FLAG = "image.force_cpu_preprocessing"
 WORKER_NUM = "tokenizer.worker_num"
-
-
-@dataclass(frozen=True, slots=True)
-class GpuPresence:
-    """Whether a CUDA device is there, who says so, and the memory of the first, if known."""
-
-    is_present: bool
-    source: str
-    reason: str
-    total_mib: int | None
+SWITCH = "SGLANG_FORCE_CPU_IMAGE_PREPROCESSING"
+OLD_SWITCH = "SGL_FORCE_CPU_IMAGE_PREPROCESSING"
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The inputs of the resolver with what was looked up for them.
+    """The inputs of the resolver and of the rules, with what was looked up for them.
 
-    `version` is the engine's version that the table was asked for, "" for the built-in workers;
-    `row` is None where the table does not know the architecture at that version.
+    `checkpoint` is None where it could not be read, `hardware` where nobody looked, `env` where
+    it is not known what an engine inherits. `version` is the engine's version that the tables
+    were asked for, "" for the built-in workers; `row` is None where the support table does not
+    know the architecture at that version, `table` where no release as old was read.
     """
 
     loaded: LoadedSettings
-    checkpoint: CheckpointFacts
-    hardware: Hardware
+    checkpoint: CheckpointFacts | None
+    hardware: Hardware | None
     support: SupportTable
     gpu: GpuPresence
     version: str
     row: SupportRow | None
+    table: EngineTable | None = None
+    arguments: tuple[EngineArgument, ...] = ()
+    env: Mapping[str, str] | None = None
 
     @property
     def settings(self) -> Settings:
@@ -54,39 +58,126 @@ class Situation:
         return "the built-in workers" if self.kind == "none" else f"{self.kind} {self.version}"
 
     @property
-    def is_forced(self) -> bool:
-        return self.settings.image.force_cpu_preprocessing
+    def known_checkpoint(self) -> CheckpointFacts:
+        """The checkpoint of a launch, which cannot do without."""
+        assert self.checkpoint is not None, "a launch has read its checkpoint"
+        return self.checkpoint
 
     @property
-    def num_workers(self) -> int:
-        return self.settings.tokenizer.worker_num
+    def architectures(self) -> tuple[str, ...]:
+        """What config.json names; nothing when it could not be read."""
+        return () if self.checkpoint is None else self.checkpoint.architectures
 
     @property
     def architecture(self) -> str:
         """The architecture that decided, or all that config.json names."""
-        names = self.checkpoint.architectures
+        names = self.architectures
         if self.row is not None:
             names = tuple(name for name in names if name in self.row.architectures)[:1]
         return ", ".join(names) or "a checkpoint that names no architecture"
 
+    def is_one_of(self, architectures: Iterable[str]) -> bool:
+        """Say whether the checkpoint is known to have one of these architectures."""
+        return not set(architectures).isdisjoint(self.architectures)
+
     @property
     def has_images(self) -> bool:
-        """Whether the model takes images: an engine goes by the architecture alone."""
+        """Whether the model is known to take images: an engine goes by the architecture alone."""
         uses_gpu = self.row is not None and "cuda" in (self.row.decode, self.row.preprocess)
-        return self.checkpoint.has_vision or uses_gpu
+        return uses_gpu or (self.checkpoint is not None and self.checkpoint.has_vision)
 
     @property
     def is_version_known(self) -> bool:
         """Whether any row covers this version of the engine."""
         return self.support.is_known(self.kind, self.version)
 
+    def origin(self, path: str) -> Origin:
+        """Say who set the leaf at `path`."""
+        return self.loaded.origin(path)
+
+    def is_set(self, path: str) -> bool:
+        """Say whether anybody set the leaf at `path`."""
+        return self.origin(path).kind != "default"
+
+    def flag(self, flag: str) -> Given | None:
+        """Give what engine.args say with this flag, by its name today."""
+        return given_flag(self.loaded, self.arguments, flag)
+
+    def variables(self) -> tuple[Given, ...]:
+        """Give all variables that the engine would find, engine.env before what it inherits."""
+        return tuple(given_variables(self.loaded, self.env))
+
+    def variable(self, name: str) -> Given | None:
+        """Give one of the variables that the engine would find, as it stands."""
+        return next((given for given in self.variables() if given.name == name), None)
+
+    def given(self, path: str) -> Given | None:
+        """Give what the engine is told of a setting: the setting, else its flag in engine.args.
+
+        None when neither is there and the default of the setting, or the engine's, holds.
+        """
+        if self.is_set(path):
+            section, name = path.split(".")
+            value = getattr(getattr(self.settings, section), name)
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            return None if value is None else Given(path, text, self.origin(path), path)
+        flag = OWNED[self.kind].get(path)
+        return self.flag(flag) if flag else None
+
+    def whole(self, given: Given | None) -> int | None:
+        """Read a given value as a whole number, None for what is none."""
+        try:
+            return None if given is None else int(given.text)
+        except ValueError:
+            return None
+
+    def whole_flag(self, flag: str, default: int) -> int:
+        """Give the whole number that engine.args say with this flag, else `default`."""
+        number = self.whole(self.flag(flag))
+        return default if number is None else number
+
+    @property
+    def forced(self) -> Given | None:
+        """Who forces image work to the CPU: the setting, or the engine's own variable."""
+        if self.settings.image.force_cpu_preprocessing:
+            return Given(FLAG, "true", self.origin(FLAG), FLAG)
+        if self.kind != "sglang":
+            return None
+        # In the engine the name of older releases overwrites the one of today.
+        given = self.variable(OLD_SWITCH) or self.variable(SWITCH)
+        if given is not None and read_boolean("env-bool", given.text) is True:
+            return given
+        return None
+
+    @property
+    def is_forced(self) -> bool:
+        return self.forced is not None
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers there will be, also where engine.args alone say it."""
+        number = self.whole(self.given(WORKER_NUM))
+        return self.settings.tokenizer.worker_num if number is None else max(1, number)
+
+    @property
+    def workers_origin(self) -> Origin:
+        """Who says how many workers there are."""
+        given = self.given(WORKER_NUM)
+        return self.origin(WORKER_NUM) if given is None else given.origin
+
 
 def look_up(
-    loaded: LoadedSettings, checkpoint: CheckpointFacts, hardware: Hardware, support: SupportTable
+    loaded: LoadedSettings,
+    checkpoint: CheckpointFacts | None,
+    hardware: Hardware | None,
+    support: SupportTable,
+    env: Mapping[str, str] | None = None,
 ) -> Situation:
-    """Find GPU, engine version and table row for the inputs."""
+    """Find GPU, engine version, table rows and arguments for the inputs."""
     engine = loaded.settings.engine
     version = "" if engine.kind == "none" else engine.version or support.newest[engine.kind]
+    table = None if engine.kind == "none" else engine_table(engine.kind, version)
+    architectures = () if checkpoint is None else checkpoint.architectures
     return Situation(
         loaded=loaded,
         checkpoint=checkpoint,
@@ -94,30 +185,8 @@ def look_up(
         support=support,
         gpu=find_gpu(loaded, hardware),
         version=version,
-        row=support.find(engine.kind, version, checkpoint.architectures),
+        row=support.find(engine.kind, version, architectures),
+        table=table,
+        arguments=read_arguments(loaded, table),
+        env=env,
     )
-
-
-def find_gpu(loaded: LoadedSettings, hardware: Hardware) -> GpuPresence:
-    """Take the GPUs that the settings declare before those that the machine shows."""
-    gpu = loaded.settings.gpu
-    total = gpu.total_mib or _probed_total(hardware, gpu.ids)
-    if gpu.ids is not None:
-        source = str(loaded.origin("gpu.ids"))
-        if not gpu.ids:
-            return GpuPresence(False, source, "gpu.ids declares none", None)
-        return GpuPresence(True, source, "declared by gpu.ids", total)
-    if gpu.total_mib is not None and not hardware.gpus:
-        source = str(loaded.origin("gpu.total_mib"))
-        return GpuPresence(True, source, "declared by gpu.total_mib", total)
-    return GpuPresence(bool(hardware.gpus), "hardware", hardware.gpu_source, total)
-
-
-def _probed_total(hardware: Hardware, ids: tuple[str, ...] | None) -> int | None:
-    """Give the memory of the first GPU, or of the first that `ids` names."""
-    gpus = [gpu for gpu in hardware.gpus if not ids or _is_named(gpu, ids[0])]
-    return gpus[0].total_mib if gpus else None
-
-
-def _is_named(gpu: Gpu, name: str) -> bool:
-    return name == str(gpu.index) or (gpu.uuid is not None and gpu.uuid == name)

@@ -68,7 +68,7 @@ def worker_env(device: Device) -> tuple[tuple[str, str], ...]:
 
 
 def _require_images(situation: Situation) -> ResizeConfig:
-    checkpoint = situation.checkpoint
+    checkpoint = situation.known_checkpoint
     others = _engines_for(situation)
     if not situation.has_images and not (situation.row is None and others):
         raise PlanError(
@@ -107,7 +107,7 @@ def _engines_for(situation: Situation) -> list[str]:
     return [
         kind
         for kind in ("sglang", "vllm")
-        if support.find(kind, support.newest[kind], situation.checkpoint.architectures)
+        if support.find(kind, support.newest[kind], situation.architectures)
     ]
 
 
@@ -124,7 +124,7 @@ def _image_rules(situation: Situation) -> ImageRules:
 
 
 def _tokenizer(situation: Situation) -> TokenizerSpec | None:
-    checkpoint = situation.checkpoint
+    checkpoint = situation.known_checkpoint
     if situation.settings.tokenizer.skip_init:
         return None
     if checkpoint.tokenizer_kind is None:

@@ -43,6 +43,18 @@ def is_look_alike(character: str) -> bool:
     return character in _QUOTES or character in _DASHES or "\uff01" <= character <= "\uff5e"
 
 
+def plain_for(character: str) -> str | None:
+    """Give what an odd character was most likely meant to be; None for a quote or a letter.
+
+    A quote cannot be replaced alone: it may stand for one that delimits.
+    """
+    if character in _DASHES:
+        return "-"
+    if character in _QUOTES or "\uff01" <= character <= "\uff5e" or character in _BLANKS:
+        return None
+    return " " if unicodedata.category(character) == "Zs" else ""
+
+
 def find_odd(text: str) -> OddCharacter | None:
     """Give the first invisible or look-alike character of a text that should be a plain word."""
     for index, character in enumerate(text):

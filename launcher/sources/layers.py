@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from kimi_serve.schemas.findings import Finding, Severity
-from kimi_serve.schemas.provenance import Origin
+from kimi_serve.schemas.findings import Edit, Finding, Fix, Severity
+from kimi_serve.schemas.provenance import EntryOrigin, Origin
+
+from .characters import OddCharacter
 
 
 class Unset:
@@ -21,13 +23,16 @@ UNSET: Final = Unset()
 class Leaf:
     """One setting as one source set it.
 
-    `raw` is what was written: text, or lists and mappings of text; "***" for a secret.
+    `raw` is what was written: text, or lists and mappings of text; "***" for a secret. `items` and
+    `entries` say where the parts of a list or a mapping stand, in sources that have places.
     """
 
     path: str
     raw: Any
     value: Any
     origin: Origin
+    items: tuple[Origin, ...] = ()
+    entries: Mapping[str, EntryOrigin] = field(default_factory=lambda: dict[str, EntryOrigin]())
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,15 @@ class Span:
     line: int
     column: int
     end_column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mend:
+    """A replacement that would mend what a finding is about."""
+
+    span: Span
+    text: str
+    applicability: Literal["safe", "unsafe"] = "safe"
 
 
 @dataclass(slots=True)
@@ -74,16 +88,41 @@ class Notes:
         path: str = "",
         help: str | None = None,
         related: tuple[Span, ...] = (),
+        fix: Fix | None = None,
+        mend: Mend | None = None,
     ) -> None:
         others = tuple(self.place(other) for other in related)
-        self.findings.append(Finding(rule, severity, message, self.place(span), path, help, others))
+        fix = self._fix(mend) if mend else fix
+        origin = self.place(span)
+        self.findings.append(Finding(rule, severity, message, origin, path, help, others, fix))
+
+    def _fix(self, mend: Mend) -> Fix | None:
+        """Turn a replacement into a fix; only a file can be mended."""
+        where = self.place(mend.span)
+        if where.kind != "profile" or where.line is None:
+            return None
+        edit = Edit(where.name, mend.span.line, mend.span.column, mend.span.end_column, mend.text)
+        return Fix(mend.applicability, (edit,))
 
 
 class RefusedError(Exception):
-    """A value cannot be taken: the rule it breaks, why, and what to do."""
+    """A value cannot be taken: the rule it breaks, why, what to do, what would mend it.
 
-    def __init__(self, rule: str, message: str, help: str | None = None) -> None:
+    `odd` is a character that must not be there.
+    """
+
+    def __init__(
+        self,
+        rule: str,
+        message: str,
+        help: str | None = None,
+        *,
+        mend: Mend | None = None,
+        odd: OddCharacter | None = None,
+    ) -> None:
         super().__init__(message)
         self.rule = rule
         self.message = message
         self.help = help
+        self.mend = mend
+        self.odd = odd

@@ -74,6 +74,7 @@ def merge(layers: Layers) -> LoadedSettings:
         noun = "error" if errors == 1 else "errors"
         raise ConfigError(f"{errors} {noun} in the configuration", findings=findings)
     histories = _histories(layers)
+    winners = {leaf.path: leaf for layer in layers.layers for leaf in layer.leaves}
     sections: dict[str, dict[str, Any]] = {}
     for path, field in setting_fields().items():
         if path in histories:
@@ -85,6 +86,8 @@ def merge(layers: Layers) -> LoadedSettings:
             for path, field in setting_fields().items()
         ),
         findings=findings,
+        items={path: leaf.items for path, leaf in winners.items() if leaf.items},
+        entries={path: leaf.entries for path, leaf in winners.items() if leaf.entries},
     )
 
 

@@ -10,10 +10,10 @@ from typing import Final
 from kimi_serve.schemas.fields import sections, setting_fields
 from kimi_serve.schemas.provenance import Origin
 
-from .characters import bare, find_odd, printable, shown
-from .layers import Layer, Leaf, Notes, RefusedError, Span
+from .characters import bare, find_odd, plain_for, printable, shown
+from .layers import Layer, Leaf, Mend, Notes, RefusedError, Span
 from .paths import Surroundings, absolute, working_folder
-from .suggest import suggest_key
+from .suggest import similar_key, suggest_key
 from .yaml_leaves import note_repeat, read_node, repeated_keys
 from .yaml_nodes import Broken, Items, Node, Scalar, Table, scalar_kind
 from .yaml_tree import MAX_BYTES, parse_yaml
@@ -39,11 +39,19 @@ def read_profiles(paths: Iterable[str | Path], env: Mapping[str, str] | None) ->
 
 
 def read_profile_text(
-    data: bytes | str, name: str, folder: str, env: Mapping[str, str] | None
+    data: bytes | str,
+    name: str,
+    folder: str,
+    env: Mapping[str, str] | None,
+    file: str | None = None,
 ) -> tuple[Layer, ...]:
-    """Read a profile that is not a file; `folder` is where its relative paths start."""
+    """Read a profile that is at hand; `folder` is where its relative paths start.
+
+    `file` is where the text was read from, so that it is known when a parent extends it.
+    """
     reader = _Reader(env)
-    reader.read_text(data, name, os.path.join(working_folder(), folder), ())
+    chain = () if file is None else (os.path.realpath(file),)
+    reader.read_text(data, name, os.path.join(working_folder(), folder), chain)
     return tuple(reader.layers)
 
 
@@ -145,6 +153,7 @@ def read_sections(root: Table, place: Surroundings, notes: Notes) -> tuple[Leaf,
                 key.span,
                 path=key.text,
                 help="remove it, or give it a setting",
+                mend=_emptied(key, node),
             )
         else:
             what = "a list" if isinstance(node, Items) else "one value"
@@ -183,6 +192,7 @@ def _note_unknown(key: Scalar, section: str | None, notes: Notes) -> None:
             key.span,
             path=path,
             help="type it again by hand",
+            mend=_cleaned(key, section),
         )
         return
     suggestion = suggest_key(section, key.text)
@@ -194,7 +204,32 @@ def _note_unknown(key: Scalar, section: str | None, notes: Notes) -> None:
         key.span,
         path=path,
         help=_keys_of(section),
+        mend=_renamed(key, section),
     )
+
+
+def _renamed(key: Scalar, section: str | None) -> Mend | None:
+    """Offer the key of this section that was most likely meant."""
+    name = similar_key(section, key.text)
+    return Mend(key.span, name, "unsafe") if name and "\n" not in key.text else None
+
+
+def _cleaned(key: Scalar, section: str | None) -> Mend | None:
+    """Drop or replace what is odd in a key, if a key of this section is left."""
+    plain = [plain_for(char) if find_odd(char) else char for char in key.text]
+    name = "".join(char or "" for char in plain).strip()
+    is_known = name in (sections()[section].model_fields if section else sections())
+    return Mend(key.span, name) if is_known and key.is_plain and None not in plain else None
+
+
+def _emptied(key: Scalar, node: Scalar) -> Mend | None:
+    """Write `{}` for the nothing behind a key; a key without a colon is left to people."""
+    span = node.span
+    if node.text:
+        return Mend(span, "{}")
+    if span.line != key.span.line or span.column <= key.span.end_column:
+        return None
+    return Mend(Span(span.line, span.column, span.column), " {}")
 
 
 def _keys_of(section: str | None) -> str:

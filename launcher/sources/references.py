@@ -13,7 +13,7 @@ from kimi_serve.schemas.fields import SettingField
 from .characters import shown
 from .layers import RefusedError
 from .paths import Surroundings, absolute
-from .scalars import refuse_odd
+from .scalars import REDACTED, refuse_odd
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|(?P<broken>\$\{)")
 # Only what looks like a variable or a path is ever repeated: it may be the secret itself.
@@ -54,11 +54,11 @@ def _look_up(name: str, env: Mapping[str, str]) -> str:
     return value
 
 
-def secret_from_variable(field: SettingField, name: str, place: Surroundings) -> SecretStr | None:
-    """Give the secret that a variable holds; None when there is no `env` to look into."""
+def secret_from_variable(field: SettingField, name: str, place: Surroundings) -> SecretStr:
+    """Give the secret that a variable holds; a stand-in when there is no `env` to look into."""
     subject = f"the variable {name}" if _VARIABLE.fullmatch(name) else "the variable named here"
     if place.env is None:
-        return None
+        return SecretStr(REDACTED)
     value = place.env.get(name, "").strip(" \t\r\n")
     if not value:
         state = "empty" if name in place.env else "not set"
@@ -67,11 +67,11 @@ def secret_from_variable(field: SettingField, name: str, place: Surroundings) ->
     return SecretStr(value)
 
 
-def secret_from_file(field: SettingField, path: str, place: Surroundings) -> SecretStr | None:
+def secret_from_file(field: SettingField, path: str, place: Surroundings) -> SecretStr:
     """Give the secret that a file holds, without its last line break; None as above."""
     subject = f"the file {path}" if _FILE.fullmatch(path) else "the file named here"
     if place.env is None:
-        return None
+        return SecretStr(REDACTED)
     try:
         with open(absolute(path, place), "rb") as file:
             data = file.read(_MAX_SECRET_BYTES + 1)

@@ -38,7 +38,7 @@ def read_text(
         value = parse_text(field, text)
         if isinstance(value, Unset):
             return None
-        value = check_value(field, place_value(field, value, place), shown(text))
+        value = check_value(field, place_value(field, value, place), _shown(field, text))
     except RefusedError as error:
         notes.add(error.rule, error.message, path=field.path, help=error.help)
         return None
@@ -82,8 +82,9 @@ def refuse_odd(field: SettingField, text: str) -> None:
     # Count from the start of what was really written.
     blanks = len(text) - len(text.lstrip(_ASCII_BLANKS))
     odd = OddCharacter(odd.character, odd.index + blanks)
-    value = "the value" if field.is_secret else shown(text)
-    raise RefusedError("KS006", f"`{field.path}`: {value} holds {odd}", "type it again by hand")
+    value = "the value" if field.is_secret else _shown(field, text) or "the value"
+    message = f"`{field.path}`: {value} holds {odd}"
+    raise RefusedError("KS006", message, "type it again by hand", odd=odd)
 
 
 def _bool(field: SettingField, text: str, word: str) -> bool:
@@ -115,7 +116,7 @@ def _items(field: SettingField, text: str, word: str) -> list[object] | list[str
         items = _json(field, text, word)
         if isinstance(items, list):
             return cast(list[object], items)
-        raise RefusedError("KS104", must_be(field, shown(text)))
+        raise RefusedError("KS104", must_be(field, _shown(field, text)))
     return [item.strip(_ASCII_BLANKS) for item in word.split(",")]
 
 
@@ -123,8 +124,9 @@ def _item(field: SettingField, text: str, item: Any) -> str:
     if isinstance(item, int) and not isinstance(item, bool):
         item = str(item)
     if not isinstance(item, str) or not item:
-        what = "an empty item" if item == "" else f"the item {bare(json.dumps(item))}"
-        raise RefusedError("KS104", f"{must_be(field, shown(text))}: {what} is not text")
+        written = "" if field.path in _HOLD_SECRETS else f" {bare(json.dumps(item))}"
+        what = "an empty item" if item == "" else f"the item{written}"
+        raise RefusedError("KS104", f"{must_be(field, _shown(field, text))}: {what} is not text")
     if field.item_kind == "choice":
         return _choice(field, text, item)
     refuse_odd(field, item)
@@ -134,7 +136,8 @@ def _item(field: SettingField, text: str, item: Any) -> str:
 def _mapping(field: SettingField, text: str, word: str) -> dict[str, str]:
     given = _json(field, text, word)
     if not isinstance(given, dict):
-        raise RefusedError("KS104", must_be(field, shown(text)), 'write JSON: {"NAME": "text"}')
+        help = 'write JSON: {"NAME": "text"}'
+        raise RefusedError("KS104", must_be(field, _shown(field, text)), help)
     pairs = cast(dict[str, Any], given)
     for key, value in pairs.items():
         if not isinstance(value, str):
@@ -154,7 +157,16 @@ def _json(field: SettingField, text: str, word: str) -> Any:
         reason = "nested too deeply"
     except ValueError as error:
         reason = str(error)
-    raise RefusedError("KS104", f"`{field.path}`: {shown(text)} is not JSON: {reason}")
+    written = _shown(field, text) or "the value"
+    raise RefusedError("KS104", f"`{field.path}`: {written} is not JSON: {reason}")
+
+
+# What an engine is given may hold keys and tokens: never repeated.
+_HOLD_SECRETS = frozenset({"engine.args", "engine.env"})
+
+
+def _shown(field: SettingField, text: str) -> str:
+    return "" if field.path in _HOLD_SECRETS else shown(text)
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from functools import cache
 
@@ -17,7 +16,9 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
     """Give the candidate that `word` was most likely meant to be."""
     if len(word) > _MAX_LENGTH:
         return None
-    found = difflib.get_close_matches(word.casefold(), candidates, n=1, cutoff=0.6)
+    from difflib import get_close_matches  # slow to load, and most texts have no mistake
+
+    found = get_close_matches(word.casefold(), candidates, n=1, cutoff=0.6)
     return found[0] if found else None
 
 
@@ -37,6 +38,16 @@ def suggest_key(section: str | None, key: str) -> str | None:
     if homes:
         return f"`{word}` belongs under {_alternatives(home.section for home in homes)}"
     return _close_key(own, word)
+
+
+def similar_key(section: str | None, key: str) -> str | None:
+    """Give the key of the same section that an unknown `key` was most likely meant to be."""
+    own = sections()[section].model_fields if section else sections()
+    word = _normalise(key)
+    if word in own:
+        return word
+    is_elsewhere = word in _by_alias() or word in _by_name()
+    return None if is_elsewhere else nearest(word, own)
 
 
 def _close_key(own: Iterable[str], word: str) -> str | None:

@@ -9,14 +9,18 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from kimi_serve.schemas.fields import SettingField
+from pydantic import SecretStr
 
-from .characters import bare, find_odd_in_prose, shown
+from kimi_serve.schemas.fields import SettingField
+from kimi_serve.schemas.provenance import EntryOrigin, Origin
+
+from .characters import bare, find_odd_in_prose, plain_for, shown
 from .checks import allowed, check_value, must_be
-from .layers import UNSET, Leaf, Notes, RefusedError, Span, Unset
+from .layers import UNSET, Leaf, Mend, Notes, RefusedError, Span, Unset
 from .paths import Surroundings, place_value
 from .references import expand, secret_from_file, secret_from_variable
 from .scalars import REDACTED, refuse_odd
+from .shell_words import flow_list, replace_fix, split_words
 from .suggest import nearest
 from .yaml_nodes import (
     Broken,
@@ -49,9 +53,28 @@ def read_node(
             return None
         value = check_value(field, place_value(field, value, place), _shown_node(node))
     except RefusedError as error:
-        notes.add(error.rule, error.message, span, path=field.path, help=error.help)
+        mend = error.mend or _without_odd(node, error)
+        notes.add(error.rule, error.message, span, path=field.path, help=error.help, mend=mend)
         return None
-    return Leaf(field.path, REDACTED if field.is_secret else _raw(node), value, notes.place(span))
+    raw = REDACTED if field.is_secret else _raw(node)
+    items, entries = _places(field, node, notes)
+    # A reference is not the value: what is said of a secret is said of its setting.
+    stands = key if field.is_secret and isinstance(node, Table) else span
+    return Leaf(field.path, raw, value, notes.place(stands), items, entries)
+
+
+def _places(
+    field: SettingField, node: Node, notes: Notes
+) -> tuple[tuple[Origin, ...], dict[str, EntryOrigin]]:
+    """Say where the items of a list stand, and the entries of a mapping."""
+    if field.kind == "list" and isinstance(node, Items):
+        return tuple(notes.place(item.span) for item in node.items), {}
+    if field.kind == "mapping" and isinstance(node, Table):
+        return (), {
+            key.text: EntryOrigin(notes.place(key.span), notes.place(value.span))
+            for key, value in node.entries
+        }
+    return (), {}
 
 
 def repeated_keys(table: Table) -> Iterator[tuple[Scalar, Scalar]]:
@@ -104,6 +127,7 @@ class _Reader:
                 severity="warning",
                 path=self._field.path,
                 help=f"write {_yaml(word)}",
+                mend=_instead(node, _yaml(word)),
             )
             return word
         self._refuse_odd(node)
@@ -149,7 +173,8 @@ class _Reader:
             return self._choice(text)
         odd = find_odd_in_prose(text)
         if odd:
-            raise RefusedError("KS006", f"`{self._field.path}`: {shown(text)} holds {odd}")
+            message = f"`{self._field.path}`: {shown(text)} holds {odd}"
+            raise RefusedError("KS006", message, odd=odd if text == node.text else None)
         return text
 
     def _choice(self, text: str) -> str:
@@ -173,14 +198,32 @@ class _Reader:
             rule,
             f"{must_be(self._field, '')}; {written} without quotes is {meaning}",
             _quoted_help(self._field, node),
+            mend=_quoted(self._field, node) if rule == "KS005" else None,
         )
 
     def _list(self, node: Node) -> Any:
+        if isinstance(node, Scalar) and self._field.path == _ARGUMENTS and node.text.strip():
+            self._note_shell_line(node)
+            return UNSET
         if not isinstance(node, Items):
             help = "write it as a list: [...]" if isinstance(node, Scalar) else None
             raise RefusedError("KS104", must_be(self._field, _shown_node(node)), help)
         values = [self._one(item) for item in node.items]
         return UNSET if any(isinstance(value, Unset) for value in values) else tuple(values)
+
+    def _note_shell_line(self, node: Scalar) -> None:
+        """Refuse arguments in one string, and write them as the list that was meant."""
+        place = self._notes.place(node.span)
+        written = flow_list(split_words(node.text))
+        self._notes.add(
+            "KS602",
+            f"`{self._field.path}` is one string: no shell takes it apart, and one that did would "
+            "drop the quotes of JSON",
+            node.span,
+            path=self._field.path,
+            help="write a list, one item for each argument",
+            fix=replace_fix(place, node.text, written, "safe"),
+        )
 
     def _mapping(self, node: Node) -> Any:
         if not isinstance(node, Table):
@@ -206,12 +249,17 @@ class _Reader:
                 self._refuse_typed(node)
                 return node.text
             text = self._text(node)
-            if self._field.is_file_path and not isinstance(text, Unset):
+            if isinstance(text, Unset):
+                # A `${NAME}` that is not looked up: the other items count.
+                return UNSET if self._field.choices else node.text
+            if self._field.is_file_path:
                 return place_value(self._field, (text,), self._place)[0]
             return text
         except RefusedError as error:
+            mend = error.mend or _without_odd(node, error)
+            path = self._field.path
             self._notes.add(
-                error.rule, error.message, node.span, path=self._field.path, help=error.help
+                error.rule, error.message, node.span, path=path, help=error.help, mend=mend
             )
             return UNSET
 
@@ -226,11 +274,9 @@ class _Reader:
                 return UNSET
             if isinstance(value, Scalar) and scalar_kind(value) == "str" and value.text:
                 if key.text == "env":
-                    found = secret_from_variable(self._field, value.text, self._place)
-                    return UNSET if found is None else found
+                    return secret_from_variable(self._field, value.text, self._place)
                 if key.text == "file":
-                    found = secret_from_file(self._field, value.text, self._place)
-                    return UNSET if found is None else found
+                    return secret_from_file(self._field, value.text, self._place)
         place = "--set" if self._notes.place(node.span).kind == "flag" else "a file"
         raise RefusedError(
             "KS505",
@@ -238,6 +284,10 @@ class _Reader:
             f"write {{env: NAME}} or {{file: PATH}}, or set {self._field.env_name}",
         )
 
+
+_ARGUMENTS = "engine.args"
+# A secret whose variable or file is not looked at: it is known to be set, and no more.
+_UNREAD = SecretStr(REDACTED)
 
 _MEANINGS = {
     "null": "no value",
@@ -258,6 +308,29 @@ def note_repeat(notes: Notes, first: Scalar, again: Scalar, path: str) -> None:
         help="most readers keep the last and drop the first in silence: keep one",
         related=(first.span,),
     )
+
+
+def _instead(node: Scalar, text: str) -> Mend | None:
+    """Replace a plain scalar that stands on one line as it is read."""
+    is_whole = node.is_plain and node.span.end_column - node.span.column == len(node.text)
+    return Mend(node.span, text) if is_whole else None
+
+
+def _quoted(field: SettingField, node: Scalar) -> Mend | None:
+    """Put a scalar in quotes, where that makes it a value of the setting."""
+    if field.choices and node.text not in field.choices:
+        return None
+    return _instead(node, json.dumps(node.text))
+
+
+def _without_odd(node: Node, error: RefusedError) -> Mend | None:
+    """Replace the odd character of a plain scalar by what it was meant to be."""
+    odd = error.odd
+    if odd is None or not isinstance(node, Scalar) or _instead(node, "") is None:
+        return None
+    plain = plain_for(odd.character)
+    column = node.span.column + odd.index
+    return None if plain is None else Mend(Span(node.span.line, column, column + 1), plain)
 
 
 def _quoted_help(field: SettingField, node: Scalar) -> str:

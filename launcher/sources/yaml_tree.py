@@ -14,8 +14,8 @@ from typing import Any, Final, cast
 
 import yaml
 
-from .characters import OddCharacter, find_invisible
-from .layers import Notes, Span
+from .characters import OddCharacter, find_invisible, plain_for
+from .layers import Mend, Notes, Span
 from .yaml_nodes import Broken, Items, Node, Scalar, ScalarKind, Table, scalar_kind
 
 MAX_BYTES: Final = 256 * 1024
@@ -36,7 +36,9 @@ def parse_yaml(data: bytes | str, notes: Notes) -> Node | None:
     refused = _NOT_YAML.search(text)
     if refused:
         odd = OddCharacter(refused.group(), lines.span(refused.start()).column - 1)
-        notes.add("KS006", f"{odd} of the line is not allowed here", lines.span(refused.start()))
+        span = lines.span(refused.start())
+        message = f"{odd} of the line is not allowed here"
+        notes.add("KS006", message, span, mend=_plain(refused.group(), span))
         return None
     return _build(text, lines, notes)
 
@@ -259,7 +261,14 @@ def _explain(error: yaml.MarkedYAMLError, text: str, lines: _Lines, notes: Notes
         notes.add("KS001", message, lines.span(at), help=help)
     near = lines.invisible_near(index)
     if near:
-        notes.add("KS006", f"the line holds {near[1]}", lines.span(near[0]))
+        span = lines.span(near[0])
+        mend = _plain(near[1].character, span)
+        notes.add("KS006", f"the line holds {near[1]}", span, mend=mend)
+
+
+def _plain(character: str, span: Span) -> Mend | None:
+    plain = plain_for(character)
+    return None if plain is None else Mend(span, plain)
 
 
 def _reason(error: yaml.MarkedYAMLError, text: str, index: int) -> tuple[int, str, str | None]:

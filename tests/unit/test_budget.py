@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from plan_factories import K3, NO_GPU, ONE_GPU, RESIZE, make_checkpoint, make_plan, only, rules
 
-from kimi_serve.launcher.resolver.budget import free_mib
+from kimi_serve.launcher.rules.budget import free_mib
 from kimi_serve.schemas.hardware import Gpu, Hardware
 from kimi_serve.schemas.patch_bound import max_patches, patch_bytes
 from kimi_serve.schemas.provenance import Origin
@@ -21,6 +21,7 @@ FLAG = "image.force_cpu_preprocessing"
 FULL = {
     "engine.kind": "sglang",
     "engine.version": "0.5.23",
+    "model.trust_remote_code": True,
     "gpu.total_mib": 81920,
     "gpu.mem_fraction_static": 0.92,
     "tokenizer.worker_num": 16,
@@ -44,14 +45,14 @@ def test_sixteen_workers_on_a_full_gpu() -> None:
         ({"tokenizer.worker_num": 1}, []),
         ({"tokenizer.worker_num": 8}, []),
         ({"tokenizer.worker_num": 9}, ["KS301"]),
-        ({FLAG: True}, []),
-        ({"engine.kind": "vllm", "engine.version": "0.33.0"}, []),
+        ({FLAG: True}, ["KS202"]),
+        ({"engine.kind": "vllm", "engine.version": "0.33.0"}, ["KS202"]),
         ({"gpu.worker_context_mib": 0}, []),
         ({"gpu.worker_context_mib": 409}, []),
         ({"gpu.worker_context_mib": 410}, ["KS301"]),
         ({"gpu.ids": ()}, []),
-        ({"gpu.mem_fraction_static": None}, ["KS302"]),
-        ({"gpu.total_mib": None, "gpu.ids": ("0",)}, ["KS302"]),
+        ({"gpu.mem_fraction_static": None}, ["KS301", "KS302"]),
+        ({"gpu.total_mib": None, "gpu.ids": ("0",)}, ["KS301", "KS302", "KS303"]),
     ],
 )
 def test_what_changes_the_outcome(changes: dict[str, Any], expected: list[str]) -> None:
@@ -69,7 +70,7 @@ def test_memory_may_come_from_the_driver() -> None:
 
 def test_what_is_missing_is_named() -> None:
     given = {"engine.kind": "sglang", "tokenizer.worker_num": 2}
-    finding = only(make_plan(given, hardware=ONE_GPU), "KS302")
+    finding = only(make_plan(given, hardware=ONE_GPU), "KS301")
     assert "without gpu.total_mib and gpu.mem_fraction_static" in finding.message
     assert f"set {FLAG}: true" in (finding.help or "")
 
@@ -92,7 +93,7 @@ def test_many_workers_on_few_cores(cpus: float, expected: list[str]) -> None:
     hardware = Hardware(cpus, 1024, (), NO_GPU.gpu_source)
     plan = make_plan({"tokenizer.worker_num": 16}, hardware=hardware)
     assert rules(plan) == expected
-    assert rules(make_plan(FULL | {FLAG: True}, hardware=hardware)) == []
+    assert rules(make_plan(FULL | {FLAG: True}, hardware=hardware)) == ["KS202"]
     if expected:
         assert "16 workers, one thread each, share 3.9 CPUs" in only(plan, "KS305").message
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
+from deployments_page import ENVIRONMENT, NAMES, deployments_page
 from settings_page import settings_page
 
+from kimi_serve.launcher.cli import run
+from kimi_serve.launcher.lint.command import FORMAT_NAMES, lint
 from kimi_serve.launcher.sources.load import load_settings
 from kimi_serve.schemas import errors
 from kimi_serve.schemas.fields import setting_fields
@@ -25,13 +29,26 @@ def test_the_settings_page_is_fresh() -> None:
 
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda path: path.name)
 def test_every_example_profile_loads_without_a_finding(profile: Path) -> None:
-    assert load_settings([profile], env={}).findings == ()
+    assert load_settings([profile], env=ENVIRONMENT).findings == ()
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda path: path.name)
+def test_every_example_profile_is_clean(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["lint", "--fail-on", "warning", str(profile)]) == 0, capsys.readouterr().out
+
+
+def test_the_deployments_page_is_fresh_and_has_every_example() -> None:
+    page = (ROOT / "docs" / "deployments.md").read_text(encoding="utf-8")
+    assert page == deployments_page(), "run `make docs`"
+    assert {f"{name}.kimi-serve.yaml" for name in NAMES} == {path.name for path in PROFILES}
+    assert str(ROOT) not in page
 
 
 def test_the_readme_shows_the_example_profile_as_it_is() -> None:
     (shown,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    text = (ROOT / "examples" / "profiles" / "forced-cpu.yaml").read_text(encoding="utf-8")
-    assert shown == text.partition("\n")[2]
+    profile = ROOT / "examples" / "profiles" / "forced-cpu.kimi-serve.yaml"
+    lines = profile.read_text(encoding="utf-8").splitlines(keepends=True)
+    assert shown == "".join(line for line in lines if not line.startswith("#"))
 
 
 def test_the_http_page_has_every_status_and_code() -> None:
@@ -43,6 +60,15 @@ def test_the_http_page_has_every_status_and_code() -> None:
     ]
     for kind in kinds:
         assert f"| {kind.status} | `{kind.code}` |" in page, kind
+
+
+def test_the_lint_page_has_every_option_and_format() -> None:
+    page = (ROOT / "docs" / "lint.md").read_text(encoding="utf-8")
+    for option in lint.params:
+        if isinstance(option, click.Option):
+            assert any(name in page for name in option.opts), option.opts
+    for name in FORMAT_NAMES:
+        assert f"| `{name}` |" in page
 
 
 def test_contributing_stays_short() -> None:

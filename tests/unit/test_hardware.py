@@ -243,3 +243,12 @@ def test_this_machine_answers() -> None:
     assert found.cpus > 0
     assert found.memory_mib > 0
     assert found.gpu_source
+
+
+def test_shared_memory_is_measured_where_it_is_mounted(tmp_path: Path) -> None:
+    assert probe({}, root=tmp_path, load_nvml=no_nvml).shm_mib is None
+    shared = Path("/dev/shm")
+    if shared.is_mount():
+        found = probe({}, load_nvml=no_nvml).shm_mib
+        assert found is not None
+        assert found > 0

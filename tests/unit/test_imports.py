@@ -34,6 +34,14 @@ def modules_after(code: str, *argv: str) -> set[str]:
             "from kimi_serve.launcher.cli import run; run(['explain', 'server.port'])",
             HEAVY + WEB + PIXELS,
         ),
+        (
+            "from kimi_serve.launcher.cli import run; run(['lint', '/dev/null'])",
+            HEAVY + WEB + PIXELS,
+        ),
+        (
+            "from kimi_serve.launcher.cli import run; run(['rule', 'KS201'])",
+            HEAVY + WEB + PIXELS,
+        ),
         ("import kimi_serve.preprocess.workers.worker as w; w.preload()", HEAVY + WEB),
         ("import kimi_serve.launcher.serve, kimi_serve.launcher.front.app", HEAVY),
     ],

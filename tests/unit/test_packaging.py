@@ -15,6 +15,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("launcher", "preprocess", "schemas")
+# A package without modules: what lies in the folder is installed under another name.
+DATA = {"kimi_serve.rule_pages": "docs/rules"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -36,21 +38,20 @@ def _python_packages() -> set[str]:
 
 
 def test_every_package_is_listed() -> None:
-    assert set(PROJECT["tool"]["setuptools"]["packages"]) == _python_packages()
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == _python_packages() | set(DATA)
 
 
 def test_every_package_is_mapped_to_its_folder() -> None:
     mapping = PROJECT["tool"]["setuptools"]["package-dir"]
-    assert {name.removeprefix("kimi_serve.").replace(".", "/") for name in mapping} == set(
-        mapping.values()
-    )
+    expected = {name: name.removeprefix("kimi_serve.").replace(".", "/") for name in mapping}
+    assert mapping == expected | DATA
 
 
 @pytest.mark.skipif(not _is_installed("build"), reason="the check group (build) is not installed")
 def test_wheel_from_a_clean_copy_holds_the_folders(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     copy.mkdir()
-    for name in (*FOLDERS, "pyproject.toml", "README.md", "LICENSE"):
+    for name in (*FOLDERS, *DATA.values(), "pyproject.toml", "README.md", "LICENSE"):
         source = ROOT / name
         if source.is_dir():
             shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -73,7 +74,9 @@ def test_wheel_from_a_clean_copy_holds_the_folders(tmp_path: Path) -> None:
         for file in (copy / folder).rglob("*")
         if file.is_file()
     }
-    assert names == files
+    pages = {f"rule_pages/{path.name}" for path in (copy / DATA["kimi_serve.rule_pages"]).iterdir()}
+    assert len(pages) > 40
+    assert names == files | pages
 
 
 def test_a_plain_install_pulls_no_torch_and_no_transformers() -> None:

@@ -119,7 +119,7 @@ def test_json() -> None:
     assert document["hardware"]["gpus"][0]["index"] == 0
     assert [spec["index"] for spec in document["workers"]] == list(range(16))
     assert document["workers"][0]["env"]["OMP_NUM_THREADS"] == "1"
-    assert document["findings"][0]["rule"] == "KS210"
+    assert "KS210" in [finding["rule"] for finding in document["findings"]]
 
 
 def test_json_of_what_was_set() -> None:

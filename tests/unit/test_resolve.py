@@ -36,66 +36,66 @@ FLAG = "image.force_cpu_preprocessing"
 
 # engine, architecture, GPU, flag: devices, rules with 1 worker / rules with 16 workers
 PRODUCT = """
-none   K25     no-gpu off: cpu      -           / -
-none   K25     no-gpu on : cpu      KS202 KS209 / KS202
-none   K25     gpu    off: cpu      KS210       / KS210
-none   K25     gpu    on : cpu      KS209       / -
-none   K3      no-gpu off: refused  -           / -
-none   K3      no-gpu on : refused  -           / -
-none   K3      gpu    off: refused  -           / -
-none   K3      gpu    on : refused  -           / -
-none   QWEN    no-gpu off: refused  -           / -
-none   QWEN    no-gpu on : refused  -           / -
-none   QWEN    gpu    off: refused  -           / -
-none   QWEN    gpu    on : refused  -           / -
-none   TEXT    no-gpu off: refused  -           / -
-none   TEXT    no-gpu on : refused  -           / -
-none   TEXT    gpu    off: refused  -           / -
-none   TEXT    gpu    on : refused  -           / -
-none   UNKNOWN no-gpu off: refused  -           / -
-none   UNKNOWN no-gpu on : refused  -           / -
-none   UNKNOWN gpu    off: refused  -           / -
-none   UNKNOWN gpu    on : refused  -           / -
-sglang K25     no-gpu off: cpu      -           / -
-sglang K25     no-gpu on : cpu      KS202 KS209 / KS202
-sglang K25     gpu    off: cuda     -           / KS302
-sglang K25     gpu    on : cpu      KS209       / -
-sglang K3      no-gpu off: cpu      -           / -
-sglang K3      no-gpu on : cpu      KS201       / KS201
-sglang K3      gpu    off: cuda     -           / KS302
-sglang K3      gpu    on : cuda     KS201       / KS201 KS302
-sglang QWEN    no-gpu off: cpu      -           / -
-sglang QWEN    no-gpu on : cpu      KS201       / KS201
-sglang QWEN    gpu    off: cuda     -           / KS302
-sglang QWEN    gpu    on : cuda     KS201       / KS201 KS302
-sglang TEXT    no-gpu off: cpu      -           / -
-sglang TEXT    no-gpu on : cpu      KS206       / KS206
-sglang TEXT    gpu    off: cpu      -           / -
-sglang TEXT    gpu    on : cpu      KS206       / KS206
-sglang UNKNOWN no-gpu off: cpu      KS201       / KS201
-sglang UNKNOWN no-gpu on : cpu      KS201       / KS201
-sglang UNKNOWN gpu    off: unknown  KS201       / KS201
-sglang UNKNOWN gpu    on : unknown  KS201       / KS201
-vllm   K25     no-gpu off: cpu      -           / -
-vllm   K25     no-gpu on : cpu      KS201       / KS201
-vllm   K25     gpu    off: cpu      -           / -
-vllm   K25     gpu    on : cpu      KS201       / KS201
-vllm   K3      no-gpu off: cpu      -           / -
-vllm   K3      no-gpu on : cpu      KS201       / KS201
-vllm   K3      gpu    off: cpu      -           / -
-vllm   K3      gpu    on : cpu      KS201       / KS201
-vllm   QWEN    no-gpu off: cpu      -           / -
-vllm   QWEN    no-gpu on : cpu      KS201       / KS201
-vllm   QWEN    gpu    off: cpu      -           / -
-vllm   QWEN    gpu    on : cpu      KS201       / KS201
-vllm   TEXT    no-gpu off: cpu      -           / -
-vllm   TEXT    no-gpu on : cpu      KS206       / KS206
-vllm   TEXT    gpu    off: cpu      -           / -
-vllm   TEXT    gpu    on : cpu      KS206       / KS206
-vllm   UNKNOWN no-gpu off: cpu      KS201       / KS201
-vllm   UNKNOWN no-gpu on : cpu      KS201       / KS201
-vllm   UNKNOWN gpu    off: unknown  KS201       / KS201
-vllm   UNKNOWN gpu    on : unknown  KS201       / KS201
+none   K25     no-gpu off: cpu      -                              / -
+none   K25     no-gpu on : cpu      KS202 KS209                    / KS202
+none   K25     gpu    off: cpu      KS210                          / KS210
+none   K25     gpu    on : cpu      KS209                          / -
+none   K3      no-gpu off: refused  -                              / -
+none   K3      no-gpu on : refused  -                              / -
+none   K3      gpu    off: refused  -                              / -
+none   K3      gpu    on : refused  -                              / -
+none   QWEN    no-gpu off: refused  -                              / -
+none   QWEN    no-gpu on : refused  -                              / -
+none   QWEN    gpu    off: refused  -                              / -
+none   QWEN    gpu    on : refused  -                              / -
+none   TEXT    no-gpu off: refused  -                              / -
+none   TEXT    no-gpu on : refused  -                              / -
+none   TEXT    gpu    off: refused  -                              / -
+none   TEXT    gpu    on : refused  -                              / -
+none   UNKNOWN no-gpu off: refused  -                              / -
+none   UNKNOWN no-gpu on : refused  -                              / -
+none   UNKNOWN gpu    off: refused  -                              / -
+none   UNKNOWN gpu    on : refused  -                              / -
+sglang K25     no-gpu off: cpu      KS105                          / KS105
+sglang K25     no-gpu on : cpu      KS105 KS202 KS202 KS209        / KS105 KS202 KS202
+sglang K25     gpu    off: cuda     KS105                          / KS105 KS301 KS302
+sglang K25     gpu    on : cpu      KS105 KS202 KS209              / KS105 KS202
+sglang K3      no-gpu off: cpu      -                              / -
+sglang K3      no-gpu on : cpu      KS201                          / KS201
+sglang K3      gpu    off: cuda     -                              / KS301 KS302
+sglang K3      gpu    on : cuda     KS201                          / KS201 KS301 KS302
+sglang QWEN    no-gpu off: cpu      -                              / -
+sglang QWEN    no-gpu on : cpu      KS201                          / KS201
+sglang QWEN    gpu    off: cuda     -                              / KS301 KS302
+sglang QWEN    gpu    on : cuda     KS201                          / KS201 KS301 KS302
+sglang TEXT    no-gpu off: cpu      -                              / -
+sglang TEXT    no-gpu on : cpu      KS206                          / KS206
+sglang TEXT    gpu    off: cpu      -                              / -
+sglang TEXT    gpu    on : cpu      KS206                          / KS206
+sglang UNKNOWN no-gpu off: cpu      KS201                          / KS201
+sglang UNKNOWN no-gpu on : cpu      KS201                          / KS201
+sglang UNKNOWN gpu    off: unknown  KS201                          / KS201
+sglang UNKNOWN gpu    on : unknown  KS201                          / KS201
+vllm   K25     no-gpu off: cpu      -                              / KS202
+vllm   K25     no-gpu on : cpu      KS201                          / KS201 KS202
+vllm   K25     gpu    off: cpu      -                              / KS202
+vllm   K25     gpu    on : cpu      KS201                          / KS201 KS202
+vllm   K3      no-gpu off: cpu      -                              / KS202
+vllm   K3      no-gpu on : cpu      KS201                          / KS201 KS202
+vllm   K3      gpu    off: cpu      -                              / KS202
+vllm   K3      gpu    on : cpu      KS201                          / KS201 KS202
+vllm   QWEN    no-gpu off: cpu      -                              / KS202
+vllm   QWEN    no-gpu on : cpu      KS201                          / KS201 KS202
+vllm   QWEN    gpu    off: cpu      -                              / KS202
+vllm   QWEN    gpu    on : cpu      KS201                          / KS201 KS202
+vllm   TEXT    no-gpu off: cpu      -                              / KS202
+vllm   TEXT    no-gpu on : cpu      KS206                          / KS202 KS206
+vllm   TEXT    gpu    off: cpu      -                              / KS202
+vllm   TEXT    gpu    on : cpu      KS206                          / KS202 KS206
+vllm   UNKNOWN no-gpu off: cpu      KS201                          / KS201 KS202
+vllm   UNKNOWN no-gpu on : cpu      KS201                          / KS201 KS202
+vllm   UNKNOWN gpu    off: unknown  KS201                          / KS201 KS202
+vllm   UNKNOWN gpu    on : unknown  KS201                          / KS201 KS202
 """
 ARCHITECTURES = {"K25": K25, "K3": K3, "QWEN": QWEN, "TEXT": TEXT_ONLY, "UNKNOWN": UNKNOWN}
 
@@ -251,7 +251,7 @@ def test_an_older_version_is_not_claimed() -> None:
     given = {"engine.kind": "sglang", "engine.version": "0.5.22", FLAG: True}
     plan = make_plan(given, hardware=ONE_GPU)
     assert plan.decode_device.value == "unknown"
-    assert rules(plan) == ["KS207"]
+    assert rules(plan) == ["KS205", "KS207"]
     assert "0.5.22 was not checked" in only(plan, "KS207").message
 
 
@@ -419,8 +419,8 @@ def test_the_inputs_decide_alone() -> None:
 
 def test_a_gpu_without_known_memory_is_not_asked_for_it() -> None:
     hardware = Hardware(8.0, 1024, (Gpu(0, total_mib=81920),), "NVML lists 1 GPU")
-    plan = make_plan({"engine.kind": "sglang"}, hardware=hardware)
-    assert plan.findings == ()
+    given = {"engine.kind": "sglang", "model.trust_remote_code": True}
+    assert make_plan(given, hardware=hardware).findings == ()
 
 
 @pytest.mark.parametrize("module", ["resolver.resolve", "report.render", "machine.hardware"])

@@ -1,0 +1,1 @@
+"""Lint: profiles in, findings out, in every format; hermetic unless the user opts out."""

@@ -1,0 +1,44 @@
+"""What sounds or looks like a secret: names of keys, tokens of known services, logins in URLs."""
+
+from __future__ import annotations
+
+import re
+
+_NAME = re.compile(
+    r"(?:^|[^a-z0-9])(?:api)?(?:key|token|secret|pass|passwd|password|passphrase|credentials?|auth)"
+    r"(?=[^a-z0-9]|$)",
+    re.IGNORECASE,
+)
+# `--some-key=VALUE` in one item, `user:password@` in a URL, and tokens known by their start.
+_VALUE = re.compile(
+    r"(?:^|\s)--[a-z0-9_-]*(?:key|token|secret|password)[ =]\S|://[^/\s]*@"
+    r"|(?:^|[^A-Za-z0-9])(?:sk-|hf_|gh[oprsu]_|github_pat_|xox[a-z]-|AKIA)[A-Za-z0-9_-]{8,}",
+    re.IGNORECASE,
+)
+_PIECE = re.compile(
+    r"--[a-z0-9_-]*(?:key|token|secret|password)[ =]\s*(?P<value>\S+)|://(?P<login>[^/\s]*)@"
+    r"|(?:sk-|hf_|gh[oprsu]_|github_pat_|xox[a-z]-|AKIA)[A-Za-z0-9_-]{8,}",
+    re.IGNORECASE,
+)
+
+
+def is_secret_name(name: str) -> bool:
+    """Say whether a key, variable or flag of this name, or a text with such a word, is secret."""
+    return bool(_NAME.search(name.replace("_", "-")))
+
+
+def login_in(value: str) -> bool:
+    """Say whether a value holds a secret, whatever its name is."""
+    return bool(_VALUE.search(value))
+
+
+def mask(text: str) -> str:
+    """Replace what looks like a secret in a free text."""
+    return _PIECE.sub(_hide, text)
+
+
+def _hide(match: re.Match[str]) -> str:
+    for name in ("value", "login"):
+        if match[name]:
+            return match[0].replace(match[name], "***")
+    return "***"

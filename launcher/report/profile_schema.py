@@ -1,0 +1,163 @@
+"""The JSON Schema of a profile, for editors and other validators: draft 2020-12.
+
+Made from the settings table and true to `launcher.sources.profile`. What a schema of the parsed
+values cannot say is listed in docs/lint.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from kimi_serve.schemas.colour import NAMES
+from kimi_serve.schemas.fields import SettingField, TextKind, sections, setting_fields
+from kimi_serve.schemas.settings import Settings
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_KEYWORDS = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+}
+_TYPES: dict[TextKind, str] = {"bool": "boolean", "int": "integer", "float": "number"}
+
+# No two of these match the same characters, so a long text cannot make a matcher slow.
+_PLAIN = r"[^$]|\$(?!\{|\$\{)|\$\$\{"
+_REFERENCE = r"\$\{[A-Za-z_][A-Za-z0-9_]*\}"
+_TEXT_PATTERN = rf"^(?:{_PLAIN}|{_REFERENCE})*$"
+_REFERENCE_PATTERN = rf"^(?:{_PLAIN})*{_REFERENCE}(?:{_PLAIN}|{_REFERENCE})*$"
+# `$` alone would let a line break follow in some dialects.
+_END = r"(?!\n)$"
+
+
+def profile_schema() -> dict[str, Any]:
+    """Give the schema as JSON-ready data."""
+    return {
+        "$schema": _DRAFT,
+        "title": "kimi-serve profile",
+        "description": (Settings.__doc__ or "").strip(),
+        "type": "object",
+        "properties": {"extends": _extends()} | {name: _section(name) for name in sections()},
+        "additionalProperties": False,
+        "$defs": {
+            "text": {
+                "type": "string",
+                "pattern": _TEXT_PATTERN,
+                "patternErrorMessage": "${ begins a reference: write ${NAME}, or $${ for itself",
+            },
+            "reference": {
+                "description": "A text that ${NAME} variables are put into.",
+                "type": "string",
+                "pattern": _REFERENCE_PATTERN,
+            },
+            "secret": _secret(),
+        },
+    }
+
+
+def _extends() -> dict[str, Any]:
+    name = {"type": "string", "minLength": 1}
+    return {
+        "description": "Profiles that this one stands on, lowest first; relative to this file.",
+        "anyOf": [name, {"type": "array", "items": name}],
+    }
+
+
+def _secret() -> dict[str, Any]:
+    what = {"env": "The variable that holds it.", "file": "The file that holds it."}
+    return {
+        "type": "object",
+        "properties": {
+            key: {"description": text, "type": "string", "minLength": 1}
+            for key, text in what.items()
+        },
+        "minProperties": 1,
+        "maxProperties": 1,
+        "additionalProperties": False,
+    }
+
+
+def _section(name: str) -> dict[str, Any]:
+    fields = [field for field in setting_fields().values() if field.section == name]
+    return {
+        "type": "object",
+        "properties": {field.name: _setting(field) for field in fields},
+        "additionalProperties": False,
+    }
+
+
+def _setting(field: SettingField) -> dict[str, Any]:
+    flags = " / ".join(f"`{flag}`" for flag in (field.flag, field.negative_flag) if flag)
+    default: Any = field.default
+    value = _value(field)
+    if field.is_nullable:
+        value = {"anyOf": [value, {"type": "null"}]}
+    return {
+        "description": field.help,
+        "markdownDescription": f"{field.help}\n\nFlag {flags}, variable `{field.env_name}`.",
+        "default": list(cast(tuple[str, ...], default)) if isinstance(default, tuple) else default,
+    } | value
+
+
+def _value(field: SettingField) -> dict[str, Any]:
+    """Give what the setting takes when it is not null."""
+    least = _bound(field, "min_length")
+    if field.kind == "list":
+        # Only a list whose items are folders refuses the empty text.
+        item = _text(field.choices, "", 1 if field.is_file_path else None)
+        return {"type": "array", "items": item} | ({"minItems": least} if least else {})
+    if field.kind == "mapping":
+        return {"type": "object", "additionalProperties": {"$ref": "#/$defs/text"}}
+    if field.kind == "secret":
+        return {"$ref": "#/$defs/secret"}
+    if field.kind in ("str", "choice"):
+        return _text(field.choices, field.path, least)
+    bounds = {keyword: _bound(field, bound) for bound, keyword in _KEYWORDS.items()}
+    return {"type": _TYPES[field.kind]} | {
+        keyword: bound for keyword, bound in bounds.items() if bound is not None
+    }
+
+
+def _text(choices: tuple[str, ...], path: str, least: int | None) -> dict[str, Any]:
+    arms = [{"enum": list(choices)}] if choices else CHECKED_TEXTS.get(path)
+    if arms:
+        return {"anyOf": [*arms, {"$ref": "#/$defs/reference"}]}
+    return {"$ref": "#/$defs/text"} | ({"minLength": least} if least else {})
+
+
+def _bound(field: SettingField, name: str) -> Any:
+    return next(
+        (
+            bound
+            for marker in field.info.metadata
+            if (bound := getattr(marker, name, None)) is not None
+        ),
+        None,
+    )
+
+
+def _any_case(word: str) -> str:
+    return "".join(f"[{letter.upper()}{letter}]" for letter in word)
+
+
+# What the validators of these texts take, in the words of a schema; a test wants one for each.
+CHECKED_TEXTS: dict[str, list[dict[str, Any]]] = {
+    "image.background": [
+        {"enum": list(NAMES)},
+        {
+            "type": "string",
+            "pattern": (
+                rf"^(?:#[0-9a-fA-F]{{3}}|#[0-9a-fA-F]{{6}}|{'|'.join(map(_any_case, NAMES))}){_END}"
+            ),
+            "patternErrorMessage": "not a colour: write #rrggbb, #rgb or a basic CSS name",
+        },
+    ],
+    "server.host": [
+        {"type": "string", "pattern": rf"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?{_END}"},
+        {
+            "type": "string",
+            "format": "ipv6",
+            "pattern": rf"^[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[^%]+)?{_END}",
+        },
+    ],
+}

@@ -1,0 +1,217 @@
+"""What an engine cannot do together (KS203), on this hardware (KS204), or at its age (KS205)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kimi_serve.schemas.engine_facts import checked_versions
+from kimi_serve.schemas.findings import Finding, Severity
+from kimi_serve.schemas.support import version_key
+
+from ..resolver.engine_view import OWNED, Given
+from ..resolver.situation import FLAG, Situation
+from .effect import K25, KIMI
+from .transport import gpu_transport
+from .wording import at, json_object, on
+
+
+def several_workers(situation: Situation) -> Iterator[Finding]:
+    """Say what SGLang cannot do with several tokenizer workers."""
+    workers = situation.given("tokenizer.worker_num")
+    if situation.kind != "sglang" or workers is None or situation.num_workers < 2:
+        return
+    count = f"{workers.text} tokenizer workers"
+    for key, consequence in (
+        (
+            situation.given("server.api_key"),
+            "every worker refuses to start after the model has loaded, and the process exits "
+            "with code 0",
+        ),
+        (
+            situation.flag("--admin-api-key"),
+            "nothing checks the key there, and the admin routes answer everybody",
+        ),
+    ):
+        if key is not None:
+            message = f"{key.name} does not work with {count} on {situation.engine_name}: "
+            help = "use one worker, or check keys in a proxy in front of the engine"
+            related = (workers.origin,)
+            yield at("KS203", key, message + consequence, help, related=related)
+    grpc = situation.flag("--grpc-port") or situation.variable("SGLANG_GRPC_PORT")
+    if grpc is not None and situation.flag("--smg-grpc-mode") is None:
+        message = f"{grpc.name} does not work with {count}: the engine refuses to start"
+        yield at("KS203", grpc, message, "use one of them", related=(workers.origin,))
+    elastic = situation.flag("--elastic-ep-backend")
+    if elastic is not None and elastic.text != "none":
+        message = f"{elastic.name} cannot scale up with {count}: the engine asserts there is one"
+        yield at("KS203", elastic, message, "use one of them", related=(workers.origin,))
+
+
+def sglang_pairs(situation: Situation) -> Iterator[Finding]:
+    """Say which other options of SGLang exclude each other."""
+    if situation.kind != "sglang":
+        return
+    key = situation.given("server.api_key")
+    grpc = situation.flag("--grpc-port") or situation.variable("SGLANG_GRPC_PORT")
+    if key is not None and grpc is not None and situation.num_workers < 2:
+        message = f"{grpc.name} does not check {key.name}: gRPC calls need no key"
+        yield at("KS203", grpc, message, "leave one of them out", related=(key.origin,))
+    batch = situation.flag("--enable-tokenizer-batch-encode")
+    dynamic = situation.flag("--enable-dynamic-batch-tokenizer")
+    if batch is not None and dynamic is not None:
+        message = f"{batch.name} and {dynamic.name} are two ways to batch: only one can be on"
+        yield at("KS203", dynamic, message, "keep one of them", related=(batch.origin,))
+    reuse = situation.flag("--enable-http-worker-reuseport")
+    if reuse is not None and (situation.num_workers < 2 or situation.flag("--enable-http2")):
+        message = f"{reuse.name} needs several tokenizer workers and no HTTP/2: the engine refuses"
+        yield at("KS203", reuse, message, "remove it")
+    yield from _transports(situation)
+
+
+def _transports(situation: Situation) -> Iterator[Finding]:
+    transport = gpu_transport(situation)
+    if transport is None:
+        return
+    nodes, stages = situation.flag("--nnodes"), situation.flag("--pp-size")
+    if (
+        transport.text == "cuda_ipc"
+        and nodes is not None
+        and situation.whole(nodes) not in (1, None)
+    ):
+        message = f"cuda_ipc does not reach another node: the engine refuses {nodes.name}"
+        yield at("KS203", transport, message, "write cpu", related=(nodes.origin,))
+    if (
+        transport.text == "cuda_vmm"
+        and stages is not None
+        and situation.whole(stages) not in (1, None)
+    ):
+        message = f"cuda_vmm works with one pipeline stage only: the engine refuses {stages.name}"
+        yield at("KS203", transport, message, "write cpu", related=(stages.origin,))
+    forced, row = situation.forced, situation.row
+    if forced is not None and (row is None or row.flag == "honoured"):
+        message = (
+            f"{transport.name} {transport.text} opens a CUDA context and a pool in each worker "
+            f"before the first image, which {forced.name} is there to avoid"
+        )
+        help = "write --mm-feature-transport cpu"
+        yield at("KS203", transport, message, help, severity="warning", related=(forced.origin,))
+
+
+def remote_code(situation: Situation) -> Iterator[Finding]:
+    """Say that SGLang's processor for Kimi-K2.5 needs the checkpoint's own code (KS105)."""
+    if situation.kind != "sglang" or not situation.is_one_of(K25):
+        return
+    if not situation.is_version_known:
+        return
+    given = situation.given("model.trust_remote_code")
+    if given is not None and given.text != "false":
+        return
+    message = (
+        f"{situation.engine_name} takes {situation.architecture} only with its remote code: "
+        "without it the start fails with AttributeError: media_processor"
+    )
+    # Who lists the engine's arguments has seen the whole command; else it is a reminder.
+    severity: Severity = "error" if situation.settings.engine.args else "info"
+    path = "model.trust_remote_code"
+    help = f"set {path}: true, with a checkpoint that you trust"
+    if given is not None or severity == "info":
+        yield on(situation, "KS105", path, message, help, severity=severity)
+    else:
+        place = Given(path, "", situation.origin("engine.args"), path)
+        yield at("KS105", place, message, help, severity=severity)
+
+
+def vllm_pairs(situation: Situation) -> Iterator[Finding]:
+    """Say which options of vLLM exclude each other."""
+    if situation.kind != "vllm":
+        return
+    device, kwargs = (
+        situation.flag("--mm-processor-device"),
+        situation.flag("--mm-processor-kwargs"),
+    )
+    inner = json_object(kwargs).get("device") if kwargs is not None else None
+    if device is not None and device.is_open:
+        device = None
+    if device is not None and kwargs is not None and inner is not None and inner != device.text:
+        message = f"the device in {kwargs.name} beats {device.name} {device.text} without a word"
+        yield at("KS203", device, message, "keep one of them", related=(kwargs.origin,))
+    if device is not None and device.text not in ("auto", "cpu") and not _encodes_only(situation):
+        message = f"{device.name} {device.text} is refused on an instance that runs the model"
+        yield at("KS203", device, message, "write cpu, or leave it out")
+    for name in ("--skip-tokenizer-init", "--tokens-only"):
+        given = situation.flag(name)
+        if given is None and name == "--skip-tokenizer-init":
+            given = situation.given("tokenizer.skip_init")
+        if given is not None and given.text != "false" and situation.is_one_of(KIMI):
+            message = f"{situation.architecture} on {situation.engine_name} needs its tokenizer"
+            yield at("KS203", given, f"{given.name} does not work: {message}", "remove it")
+
+
+def _encodes_only(situation: Situation) -> bool:
+    return situation.flag("--ec-transfer-config") is not None
+
+
+def owned_flags(situation: Situation) -> Iterator[Finding]:
+    """Say which flags of engine.args contradict a setting."""
+    for path, flag in OWNED[situation.kind].items():
+        given = situation.flag(flag)
+        setting = situation.given(path) if situation.is_set(path) else None
+        if given is None or setting is None or _agree(given, setting):
+            continue
+        if path == "model.path" or path == "model.tokenizer_path":
+            message = f"{given.name} names another place than {path}"
+        elif path in ("server.api_key", "media.allowed_domains"):
+            message = f"{given.name} says again what {path} says"
+        else:
+            message = f"{given.name} {given.text} contradicts {path}: {setting.text}"
+        help = f"remove {given.name}: {path} becomes that flag"
+        yield at("KS203", given, message, help, related=(setting.origin,))
+
+
+def _agree(given: Given, setting: Given) -> bool:
+    return given.text == setting.text or given.is_open or setting.is_open
+
+
+def hardware_findings(situation: Situation) -> Iterator[Finding]:
+    """Say what the GPUs that are declared, or there, cannot do (KS204)."""
+    transport = gpu_transport(situation)
+    gpu = situation.gpu
+    if transport is not None and gpu.is_known and not gpu.is_present:
+        message = f"{transport.name} {transport.text} needs CUDA: {gpu.reason}"
+        # An engine may be planned on a machine that is not the one it will run on.
+        severity: Severity = "error" if situation.is_set("gpu.ids") else "warning"
+        yield at("KS204", transport, message, "write cpu", severity=severity)
+    attention = situation.flag("--mm-attention-backend")
+    names = [each.name or "" for each in situation.hardware.gpus] if situation.hardware else []
+    blackwell = next((name for name in names if any(word in name for word in _BLACKWELL)), None)
+    if attention is not None and attention.text == "fa3" and blackwell is not None:
+        message = f"{attention.name} fa3 does not run on {blackwell}: the engine refuses to start"
+        yield at("KS204", attention, message, "write fa4 or triton_attn")
+
+
+_BLACKWELL = ("B100", "B200", "B300", "Blackwell", "RTX 50")
+
+
+def age_findings(situation: Situation) -> Iterator[Finding]:
+    """Say that the forced CPU path is newer than the engine (KS205)."""
+    forced = situation.forced
+    if situation.kind != "sglang" or forced is None or situation.settings.engine.version is None:
+        return
+    oldest = checked_versions("sglang")[0]
+    if version_key(situation.version) < version_key(oldest):
+        message = (
+            f"{FLAG} is known of sglang {oldest} and later; {situation.engine_name} is older and "
+            "would ignore it in silence"
+        )
+        yield at("KS205", forced, message, f"use sglang {oldest} or newer")
+
+
+RULES = (
+    several_workers,
+    sglang_pairs,
+    remote_code,
+    vllm_pairs,
+    owned_flags,
+    hardware_findings,
+    age_findings,
+)

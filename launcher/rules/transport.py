@@ -1,0 +1,22 @@
+"""How image features go from SGLang's tokenizer workers to its scheduler."""
+
+from __future__ import annotations
+
+from kimi_serve.schemas.engine_facts import read_boolean
+
+from ..resolver.engine_view import Given
+from ..resolver.situation import Situation
+
+LEGACY = "SGLANG_USE_CUDA_IPC_TRANSPORT"
+FEATURE_CACHE_MIB = 1024  # the engine's default for SGLANG_MM_FEATURE_CACHE_MB
+
+
+def gpu_transport(situation: Situation) -> Given | None:
+    """Give who chooses cuda_ipc or cuda_vmm; None where features travel through the CPU."""
+    given = situation.flag("--mm-feature-transport")
+    if given is not None:
+        return given if given.text.startswith("cuda_") else None
+    legacy = situation.variable(LEGACY) if situation.kind == "sglang" else None
+    if legacy is not None and read_boolean("env-bool", legacy.text) is True:
+        return Given(legacy.name, "cuda_ipc", legacy.origin, legacy.path)
+    return None

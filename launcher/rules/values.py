@@ -1,0 +1,248 @@
+"""Values that an engine takes otherwise than they are meant, or not at all.
+
+KS104 invalid-value and KS107 engine-boolean in engine.args and engine.env, KS105 missing-value,
+KS108 shadowed-value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from kimi_serve.schemas.engine_facts import BooleanOutcome, EnvFacts, FlagFacts, read_boolean
+from kimi_serve.schemas.findings import Edit, Finding, Fix
+from kimi_serve.schemas.provenance import Origin
+
+from ..engine_command import EngineArgument
+from ..engine_hints import hint_for
+from ..resolver.engine_view import ARGS, ENV, Given, origin_of
+from ..resolver.situation import Situation
+from ..sources.characters import shown
+from ..sources.environment import ENGINE_SWITCH, ENGINE_SWITCH_TWIN
+from .wording import at, json_object
+
+_TRUE = frozenset(("1", "true", "yes", "y", "on", "t"))
+_FALSE = frozenset(("0", "false", "no", "n", "off", "f"))
+
+
+def flag_values(situation: Situation) -> Iterator[Finding]:
+    """Say which values of engine.args the engine's parser would refuse (KS104)."""
+    if situation.table is None:
+        return
+    for argument in situation.arguments:
+        if argument.flag is None or argument.key:
+            continue
+        if argument.problem == "unwanted value":
+            hint = hint_for(argument, situation.table)
+            given = Given(argument.spelling, "", origin_of(situation.loaded, argument), ARGS)
+            yield at("KS104", given, hint.text, f"write {hint.instead}" if hint.instead else None)
+            continue
+        for index, text in enumerate(argument.values):
+            problem = _problem(argument.flag, text)
+            if problem:
+                place = argument.position + (0 if argument.inline else index + 1)
+                given = Given(argument.spelling, text, situation.loaded.item(ARGS, place), ARGS)
+                yield at("KS104", given, f"{argument.spelling} {problem}")
+
+
+def _problem(flag: FlagFacts, text: str) -> str:
+    """Say what is wrong with a value, "" when nothing is."""
+    if flag.is_switch or "${" in text:
+        return ""
+    if flag.choices is not None and text not in map(str, flag.choices):
+        return f"takes one of {', '.join(map(str, flag.choices))}, not {shown(text)}"
+    if flag.type == "int" and not _reads(int, text):
+        return f"takes a whole number, not {shown(text)}"
+    if flag.type == "float" and not _reads(float, text):
+        return f"takes a number, not {shown(text)}"
+    return ""
+
+
+def _reads(kind: type[int] | type[float], text: str) -> bool:
+    try:
+        kind(text)
+    except ValueError:
+        return False
+    return True
+
+
+def engine_variables(situation: Situation) -> Iterator[Finding]:
+    """Say what the engine makes of the values in its environment (KS107, KS104)."""
+    table = situation.table
+    if table is None:
+        return
+    for given in situation.variables():
+        facts = table.env(given.name)
+        if facts is None or "${" in given.text:
+            continue
+        if not given.path and given.name in (ENGINE_SWITCH, ENGINE_SWITCH_TWIN):
+            continue  # the sources say this of the inherited switch
+        if facts.is_boolean:
+            yield from _boolean(situation, given, facts)
+        elif given.path:
+            yield from _other_kind(situation, given, facts)
+
+
+def _boolean(situation: Situation, given: Given, facts: EnvFacts) -> Iterator[Finding]:
+    word = given.text.strip().casefold()
+    meant = True if word in _TRUE else False if word in _FALSE else None
+    outcomes: dict[str, BooleanOutcome] = {
+        kind: read_boolean(kind, given.text) for kind in (facts.kind, *facts.also)
+    }
+    if all(outcome is meant for outcome in outcomes.values()) and meant is not None:
+        return
+    if facts.kind == "any-text" and meant is None and given.text:
+        return
+    if meant is None and len(set(outcomes.values())) == 1 and given.text:
+        outcome = next(iter(outcomes.values()))
+        if isinstance(outcome, bool) and facts.kind == "bool-int":
+            return  # any whole number is a boolean to it
+    value = _value(situation, given)
+    fix = None
+    if meant is not None and value.kind == "profile" and value.line and value.column:
+        text = '"1"' if meant else '"0"'
+        end = value.end_column or value.column
+        fix = Fix("safe", (Edit(value.name, value.line, value.column, end, text),))
+    message = f"{given.name}={shown(given.text)}: {situation.engine_name} {_reading(outcomes)}"
+    help = "write 1 or 0: every parser reads them alike"
+    yield at("KS107", replace(given, origin=value), message, help, fix=fix)
+
+
+def _value(situation: Situation, given: Given) -> Origin:
+    return situation.loaded.entry(ENV, given.name).value if given.path else given.origin
+
+
+def _reading(outcomes: Mapping[str, BooleanOutcome]) -> str:
+    words: dict[BooleanOutcome, str] = {
+        True: "reads it as true",
+        False: "reads it as false",
+        "default": "does not understand it and keeps its default",
+        "crash": "dies of it where it is first read",
+    }
+    different = dict.fromkeys(words[outcome] for outcome in outcomes.values())
+    return " in one place and ".join(different) + (" in another" if len(different) > 1 else "")
+
+
+def _other_kind(situation: Situation, given: Given, facts: EnvFacts) -> Iterator[Finding]:
+    if facts.kind == "int" and not _reads(int, given.text):
+        wanted = "a whole number"
+    elif facts.kind == "float" and not _reads(float, given.text):
+        wanted = "a number"
+    elif facts.choices is not None and given.text.lower() not in map(str.lower, facts.choices):
+        wanted = f"one of {', '.join(facts.choices)}"
+    else:
+        return
+    message = f"{given.name} takes {wanted}, not {shown(given.text)}"
+    yield at("KS104", replace(given, origin=_value(situation, given)), message)
+
+
+def odd_values(situation: Situation) -> Iterator[Finding]:
+    """Say which values the engine's parser takes and should not (KS104)."""
+    if situation.kind == "sglang":
+        yield from _batch_timeout(situation)
+        yield from _process_config(situation)
+        device = situation.flag("--disaggregation-ib-device")
+        if device is not None and not device.text.strip():
+            message = f"{device.name} is empty: the engine looks for a device of that name"
+            yield at("KS104", device, message, "remove the flag to let the engine choose")
+    for flag in ("--mem-fraction-static", "--gpu-memory-utilization"):
+        given = situation.flag(flag)
+        if given is not None and _reads(float, given.text) and not 0 < float(given.text) < 1:
+            # vLLM takes exactly 1; SGLang accepts anything and dies when it allocates.
+            if situation.kind == "vllm" and float(given.text) == 1:
+                continue
+            message = f"{given.name} {given.text} is no share of the GPU's memory"
+            yield at("KS104", given, message, "write a number between 0 and 1")
+    for flag in ("--port", "--nccl-port", "--grpc-port", "--master-port"):
+        given = situation.flag(flag)
+        port = situation.whole(given)
+        if given is not None and port is not None and not 0 <= port <= 65535:
+            message = f"{given.name} {port} is no port; the engine takes it and fails when it binds"
+            yield at("KS104", given, message, "write a number from 1 to 65535")
+
+
+def _batch_timeout(situation: Situation) -> Iterator[Finding]:
+    given = situation.flag("--dynamic-batch-tokenizer-batch-timeout")
+    if given is None or not _reads(float, given.text) or float(given.text) < 0.5:
+        return
+    message = (
+        f"{given.name} {given.text} is seconds, {float(given.text) / 0.002:.0f} times the default: "
+        "a prompt can wait that long for others to join it"
+    )
+    yield at("KS104", given, message, "write 0.002 for two milliseconds", severity="warning")
+
+
+def _process_config(situation: Situation) -> Iterator[Finding]:
+    given = situation.flag("--mm-process-config")
+    if given is None:
+        return
+    for key in json_object(given):
+        if key not in ("image", "video", "audio"):
+            message = f"{given.name}: nobody reads the key {shown(key)}, and nobody says so"
+            yield at("KS104", given, message, "the keys are image, video and audio")
+
+
+def several_nodes(situation: Situation) -> Iterator[Finding]:
+    """Say what is wrong with the nodes of one launch (KS104, KS105)."""
+    nodes, rank = situation.flag("--nnodes"), situation.flag("--node-rank")
+    count, number = situation.whole_flag("--nnodes", 1), situation.whole(rank)
+    if rank is not None and number is not None and not 0 <= number < max(count, 1):
+        message = f"{rank.name} {number} does not exist among {count} nodes: they count from 0"
+        related = (nodes.origin,) if nodes is not None else ()
+        yield at("KS104", rank, message, "the engine takes it and waits for ever", related=related)
+    flag = "--dist-init-addr" if situation.kind == "sglang" else "--master-addr"
+    is_ray = situation.flag("--use-ray") or situation.flag("--distributed-executor-backend")
+    if nodes is not None and count > 1 and situation.flag(flag) is None and not is_ray:
+        message = f"{nodes.name} {count} without {flag}: the nodes cannot find each other"
+        yield at("KS105", nodes, message, f"add {flag} with the address of node 0")
+
+
+def missing_model(situation: Situation) -> Iterator[Finding]:
+    """Say that an engine is told no model (KS105)."""
+    if situation.kind == "none" or situation.table is None:
+        return
+    model = situation.given("model.path")
+    is_word = any(_is_word(argument) for argument in situation.arguments)
+    # A file of the engine's own may name it.
+    if model is None and not is_word and situation.flag("--config") is None:
+        given = Given("model.path", "", situation.origin("engine.kind"), "model.path")
+        message = f"no model is configured, and {situation.kind} does not start without one"
+        yield at("KS105", given, message, "set model.path (--model-path, KIMI_SERVE_MODEL__PATH)")
+
+
+def _is_word(argument: EngineArgument) -> bool:
+    return not argument.spelling and not argument.problem
+
+
+def shadowed_values(situation: Situation) -> Iterator[Finding]:
+    """Say which values never apply (KS108)."""
+    for value in situation.loaded.values:
+        if value.origin.kind not in ("env", "flag"):
+            continue
+        for origin, _ in value.overrode:
+            if origin.kind == "profile":
+                given = Given(value.path, "", origin, value.path)
+                message = f"`{value.path}` is overridden by {value.origin} and never applies"
+                yield at("KS108", given, message, "remove one of the two", related=(value.origin,))
+    last: dict[str, EngineArgument] = {}
+    for argument in situation.arguments:
+        flag = argument.flag
+        if flag is None or argument.key or argument.problem or flag.action == "append":
+            continue
+        earlier = last.get(flag.flag)
+        last[flag.flag] = argument
+        if earlier is not None:
+            given = Given(earlier.spelling, "", origin_of(situation.loaded, earlier), ARGS)
+            message = f"{earlier.spelling} is given twice, and the engine keeps the last"
+            related = (origin_of(situation.loaded, argument),)
+            yield at("KS108", given, message, "keep one of the two", related=related)
+
+
+RULES = (
+    flag_values,
+    engine_variables,
+    odd_values,
+    several_nodes,
+    missing_model,
+    shadowed_values,
+)

@@ -1,0 +1,104 @@
+"""What an engine decides or reads for some models only: data and its lookup.
+
+The rows live in `engine_limits/*.toml`; each has the source of its knowledge.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from .support import version_key
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """Releases of one engine: `since` is inclusive, `until` exclusive, "" is open."""
+
+    engine: str
+    since: str
+    until: str
+
+    def covers(self, engine: str, version: str) -> bool:
+        """Say whether a release lies in the range."""
+        key = version_key(version)
+        return (
+            engine == self.engine
+            and (not self.since or key >= version_key(self.since))
+            and (not self.until or key < version_key(self.until))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VariableReaders:
+    """A variable that only the image processors of some architectures read."""
+
+    versions: VersionRange
+    name: str
+    architectures: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFraction:
+    """The largest share of GPU memory that an engine takes by itself; no architectures: any."""
+
+    versions: VersionRange
+    architectures: tuple[str, ...]
+    highest: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """All rows of all engines."""
+
+    reads: tuple[VariableReaders, ...]
+    fractions: tuple[StaticFraction, ...]
+
+    def readers(self, engine: str, version: str, name: str) -> VariableReaders | None:
+        """Give who reads a variable, None where every model may."""
+        for row in self.reads:
+            if row.name == name and row.versions.covers(engine, version):
+                return row
+        return None
+
+    def fraction(
+        self, engine: str, version: str, architectures: Iterable[str]
+    ) -> StaticFraction | None:
+        """Give the row of the first architecture that has one, else that of all models."""
+        rows = [row for row in self.fractions if row.versions.covers(engine, version)]
+        for architecture in architectures:
+            for row in rows:
+                if architecture in row.architectures:
+                    return row
+        return next((row for row in rows if not row.architectures), None)
+
+
+@cache
+def load_limits() -> EngineLimits:
+    """Read the packaged rows."""
+    reads: list[VariableReaders] = []
+    fractions: list[StaticFraction] = []
+    folder = files("kimi_serve.schemas") / "engine_limits"
+    for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if not file.name.endswith(".toml"):
+            continue
+        data: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+        for row in data.get("reads", ()):
+            versions = _versions(data["engine"], row)
+            names = tuple(row["architectures"])
+            reads.append(VariableReaders(versions, row["name"], names, row["source"]))
+        for row in data.get("static_fraction", ()):
+            versions = _versions(data["engine"], row)
+            names = tuple(row["architectures"])
+            fractions.append(StaticFraction(versions, names, row["highest"], row["source"]))
+    return EngineLimits(tuple(reads), tuple(fractions))
+
+
+def _versions(engine: str, row: dict[str, Any]) -> VersionRange:
+    return VersionRange(engine, row["since"], row.get("until", ""))
