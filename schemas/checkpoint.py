@@ -33,3 +33,4 @@ class CheckpointFacts:
     tokenizer_directory: str
     tokenizer_kind: TokenizerKind | None
     has_vision: bool
+    has_chat_template: bool = True

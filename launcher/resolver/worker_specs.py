@@ -133,6 +133,12 @@ def _tokenizer(situation: Situation) -> TokenizerSpec | None:
             "tiktoken.model)",
             hint="set model.tokenizer_path, or tokenizer.skip_init: true to serve images only",
         )
+    if not checkpoint.has_chat_template:
+        raise PlanError(
+            f"{checkpoint.directory} has no chat template (chat_template.jinja, or chat_template "
+            "in tokenizer_config.json)",
+            hint="add one, or set tokenizer.skip_init: true to serve images only",
+        )
     return TokenizerSpec(
         directory=checkpoint.tokenizer_directory,
         kind=checkpoint.tokenizer_kind,

@@ -33,7 +33,7 @@ def several_workers(situation: Situation) -> Iterator[Finding]:
         ),
     ):
         if key is not None:
-            message = f"{key.name} does not work with {count} on {situation.engine_name}: "
+            message = f"{count} on {situation.engine_name} cannot have {key.name}: "
             help = "use one worker, or check keys in a proxy in front of the engine"
             related = (workers.origin,)
             yield at("KS203", key, message + consequence, help, related=related)

@@ -25,6 +25,9 @@ from .image_parameters import (
 from .json_files import JsonObject, as_list, is_there, kind_of, object_at, read_json_object, show
 from .locate import Located, locate_checkpoint
 
+CHAT_TEMPLATE = "chat_template.jinja"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+
 __all__ = ["Located", "locate_checkpoint", "read_checkpoint"]
 
 
@@ -57,7 +60,16 @@ def read_checkpoint(
         tokenizer_directory=str(tokenizer),
         tokenizer_kind=tokenizer_kind(tokenizer),
         has_vision=has_vision,
+        has_chat_template=any(map(_has_chat_template, (tokenizer, directory))),
     )
+
+
+def _has_chat_template(directory: Path) -> bool:
+    """Say whether a template is there; whether it is a good one, its reader says."""
+    if is_there(directory / CHAT_TEMPLATE):
+        return True
+    path = directory / TOKENIZER_CONFIG
+    return is_there(path) and read_json_object(path).get("chat_template") is not None
 
 
 def tokenizer_kind(directory: Path) -> TokenizerKind | None:

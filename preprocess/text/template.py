@@ -19,6 +19,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from kimi_serve.schemas.errors import PlanError, RequestError
 
+from ..checkpoint_files.checkpoint import CHAT_TEMPLATE, TOKENIZER_CONFIG
 from ..checkpoint_files.json_files import (
     JsonObject,
     as_list,
@@ -29,8 +30,6 @@ from ..checkpoint_files.json_files import (
     show,
 )
 
-FILE = "chat_template.jinja"
-CONFIG = "tokenizer_config.json"
 TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token")
 RENDER_ERRORS = (
     jinja2.TemplateError,
@@ -66,7 +65,7 @@ class ChatTemplate:
         source: str,
         *,
         special_tokens: Mapping[str, str] | None = None,
-        name: str = FILE,
+        name: str = CHAT_TEMPLATE,
     ) -> None:
         environment = _environment()
         try:
@@ -100,15 +99,18 @@ def load_chat_template(*directories: Path) -> ChatTemplate:
         if template is not None:
             return template
     places = " and ".join(map(str, dict.fromkeys(directories)))
-    message = f"{places} has no chat template: neither {FILE} nor chat_template in {CONFIG}"
+    message = (
+        f"{places} has no chat template: neither {CHAT_TEMPLATE} nor chat_template in "
+        f"{TOKENIZER_CONFIG}"
+    )
     raise PlanError(message, hint="tokenizer.skip_init: true serves images without one")
 
 
 def _template_in(directory: Path) -> ChatTemplate | None:
-    config_path = directory / CONFIG
+    config_path = directory / TOKENIZER_CONFIG
     config = read_json_object(config_path) if is_there(config_path) else {}
     special_tokens = dict(_special_tokens(config))
-    path = directory / FILE
+    path = directory / CHAT_TEMPLATE
     if is_there(path):
         return ChatTemplate(read_text(path), special_tokens=special_tokens, name=str(path))
     source = _configured(config.get("chat_template"), config_path)

@@ -116,6 +116,18 @@ def test_bundled_demo() -> None:
     assert facts.disagreements == ()
 
 
+def test_whether_a_chat_template_is_there(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer").mkdir()
+    elsewhere = tmp_path / "tokenizer"
+    facts = read(tmp_path, preprocessor_config=media())
+    assert not facts.has_chat_template
+    assert read(tmp_path, tokenizer_config={"chat_template": "x"}).has_chat_template
+    (tmp_path / "tokenizer_config.json").unlink()
+    (elsewhere / "chat_template.jinja").write_text("x", encoding="utf-8")
+    facts = read_checkpoint(tmp_path, origin="directory", name="m", tokenizer_directory=elsewhere)
+    assert facts.has_chat_template
+
+
 def test_k27_parameters(tmp_path: Path) -> None:
     facts = read(tmp_path, preprocessor_config=media(sample_fps=8.0, in_patch_limit_video=655360))
     assert facts.resize == KIMI

@@ -433,3 +433,11 @@ def test_planning_stays_light(module: str) -> None:
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == ""
+
+
+def test_a_chat_template_is_needed_to_serve_texts() -> None:
+    bare = make_checkpoint(has_chat_template=False)
+    with pytest.raises(PlanError, match="no chat template") as caught:
+        make_plan(checkpoint=bare)
+    assert "tokenizer.skip_init" in str(caught.value.hint)
+    assert make_plan({"tokenizer.skip_init": True}, checkpoint=bare).worker_specs()
