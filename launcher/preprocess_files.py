@@ -10,10 +10,11 @@ from pathlib import Path
 from PIL import Image, ImageDraw
 
 from kimi_serve.preprocess.images.decode import decode_image
-from kimi_serve.preprocess.images.image_processor import ImageProcessor, ProcessedImage
+from kimi_serve.preprocess.images.image_processor import ImageProcessor
 from kimi_serve.preprocess.images.kimi import plan_resize, resize_pixels
 from kimi_serve.preprocess.tensor_file import Tensor, safetensors_chunks
 from kimi_serve.schemas.errors import ConfigError, MediaError
+from kimi_serve.schemas.image_facts import ImageFacts
 from kimi_serve.schemas.worker import WorkerSpec
 
 _GRID_COLOUR = (255, 0, 102)
@@ -31,7 +32,7 @@ def preprocess_files(
     if picture is not None and picture.suffix.lower() != ".png":
         raise ConfigError(f"--picture {picture}: the picture is a PNG", hint="end its name in .png")
     processor = ImageProcessor(spec.resize, spec.rules)
-    done: list[tuple[Path, ProcessedImage]] = []
+    done: list[tuple[Path, ImageFacts]] = []
     pixels: list[memoryview] = []
     faults: list[str] = []
     for file in files:
@@ -61,7 +62,7 @@ def _read(file: Path) -> bytes:
         raise ConfigError(str(error.strerror)) from None
 
 
-def _line(file: Path, image: ProcessedImage) -> str:
+def _line(file: Path, image: ImageFacts) -> str:
     upright = ", turned upright" if image.orientation_applied else ""
     _, height, width = image.grid_thw
     return (
@@ -74,7 +75,7 @@ def _line(file: Path, image: ProcessedImage) -> str:
 
 def _write_tensors(
     spec: WorkerSpec,
-    done: Sequence[tuple[Path, ProcessedImage]],
+    done: Sequence[tuple[Path, ImageFacts]],
     pixels: Sequence[memoryview],
     out: Path,
 ) -> None:

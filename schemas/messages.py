@@ -11,6 +11,8 @@ import struct
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
 
+from .image_facts import ImageFacts
+
 PixelEncoding = Literal["raw", "base64"]
 
 _HEADER = struct.Struct("<II")
@@ -56,26 +58,11 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class ImageResult:
-    """`nbytes` of pixel_values, encoded as asked for, lie in the job's slot.
-
-    `resized` is (width, height) before padding.
-
-    `width` and `height` are those of the upright image; stage times in milliseconds.
-    """
+    """`nbytes` of pixel_values, encoded as asked for, lie in the job's slot."""
 
     id: int
-    width: int
-    height: int
-    format: str
-    orientation_applied: bool
-    resized: tuple[int, int]
-    grid_thw: tuple[int, int, int]
-    num_tokens: int
-    shape: tuple[int, int, int, int]
+    image: ImageFacts
     nbytes: int
-    sha256: str
-    decode_ms: float
-    preprocess_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +154,14 @@ def unpack(text: bytes) -> Message:
     """Read the JSON of a frame; lists become tuples."""
     fields: dict[str, Any] = json.loads(text)
     kind = _TYPES[fields.pop("kind")]
-    message: Message = kind(
-        **{
-            name: tuple(cast("list[object]", value)) if isinstance(value, list) else value
-            for name, value in fields.items()
-        }
-    )
+    if "image" in fields:
+        fields["image"] = ImageFacts(**_tuples(fields["image"]))
+    message: Message = kind(**_tuples(fields))
     return message
+
+
+def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: tuple(cast("list[object]", value)) if isinstance(value, list) else value
+        for name, value in fields.items()
+    }

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from kimi_serve.preprocess.workers.pool import Pool
 from kimi_serve.preprocess.workers.worker_link import WORKER_STATES
-from kimi_serve.schemas.messages import ImageResult
+from kimi_serve.schemas.image_facts import ImageFacts
 
 from .admission import Admission
 
@@ -48,11 +48,11 @@ class Metrics:
         )
         self._registry.register(_PoolCollector(pool, admission))
 
-    def count_image(self, result: ImageResult) -> None:
+    def count_image(self, image: ImageFacts) -> None:
         """Record one processed image."""
-        self._stage_seconds.labels("decode").observe(result.decode_ms / 1000)
-        self._stage_seconds.labels("preprocess").observe(result.preprocess_ms / 1000)
-        self._image_tokens.inc(result.num_tokens)
+        self._stage_seconds.labels("decode").observe(image.decode_ms / 1000)
+        self._stage_seconds.labels("preprocess").observe(image.preprocess_ms / 1000)
+        self._image_tokens.inc(image.num_tokens)
 
     def text(self) -> bytes:
         """Give everything in Prometheus's text format."""

@@ -14,7 +14,8 @@ from kimi_serve.preprocess.text.chat import Chat, parse_messages
 from kimi_serve.preprocess.text.prompt import TokenizedPrompt, expand
 from kimi_serve.preprocess.workers.pool import Pool
 from kimi_serve.schemas.errors import BodyTooLargeError, RequestError
-from kimi_serve.schemas.messages import ImageResult, PixelEncoding, TokensResult
+from kimi_serve.schemas.image_facts import ImageFacts
+from kimi_serve.schemas.messages import PixelEncoding, TokensResult
 from kimi_serve.schemas.settings import Settings
 
 from .admission import Hold
@@ -28,7 +29,7 @@ class Preprocessed:
     """`pixels` are the encoded pixel_values, one piece an image; `input_ids` are expanded."""
 
     input_ids: array[int] | None
-    images: tuple[ImageResult, ...]
+    images: tuple[ImageFacts, ...]
     pixels: tuple[bytearray, ...]
 
 
@@ -101,12 +102,12 @@ async def run_work(
     is sent, however slowly the client reads.
     """
 
-    async def one_image(index: int, reference: str) -> tuple[ImageResult, bytearray]:
+    async def one_image(index: int, reference: str) -> tuple[ImageFacts, bytearray]:
         try:
             async with pool.image(reference.encode(), encoding) as lease:
                 _check_answer(hold.size + lease.result.nbytes, max_response_bytes)
                 hold.take(lease.result.nbytes)
-                return lease.result, await _copy(lease.pixels)
+                return lease.result.image, await _copy(lease.pixels)
         except RequestError as error:
             error.param = f"images[{index}]"
             raise
@@ -114,7 +115,7 @@ async def run_work(
     images = [one_image(index, reference) for index, reference in enumerate(work.references)]
     prompt = [] if work.chat is None else [pool.prompt(work.prompt, len(work.references))]
     done = await _all(images + prompt)
-    pairs: list[tuple[ImageResult, bytearray]] = done[: len(images)]
+    pairs: list[tuple[ImageFacts, bytearray]] = done[: len(images)]
     results = tuple(result for result, _ in pairs)
     input_ids = None
     if work.chat is not None:
@@ -123,7 +124,7 @@ async def run_work(
     return Preprocessed(input_ids, results, tuple(data for _, data in pairs))
 
 
-def _expanded(tokens: TokensResult, ids: bytes, images: Sequence[ImageResult]) -> array[int]:
+def _expanded(tokens: TokensResult, ids: bytes, images: Sequence[ImageFacts]) -> array[int]:
     unexpanded = array("i")
     unexpanded.frombytes(ids)
     prompt = TokenizedPrompt(unexpanded.tolist(), tokens.slots)

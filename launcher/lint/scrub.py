@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from kimi_serve.schemas.findings import Finding
+from kimi_serve.schemas.provenance import Origin
 
 from ..sources.characters import bare, printable, shown
 from .secret_words import is_secret_name, login_in, mask
@@ -48,8 +49,15 @@ def scrub(finding: Finding, secrets: tuple[str, ...]) -> Finding:
         finding,
         message=_clean(finding.message, secrets),
         help=_clean(finding.help, secrets) if finding.help else finding.help,
+        path=mask(finding.path),
+        origin=_without_secret(finding.origin),
         fix=fix,
     )
+
+
+def _without_secret(origin: Origin) -> Origin:
+    """Mask a variable whose name holds a secret; texts are found by the names of files."""
+    return replace(origin, name=mask(origin.name)) if origin.kind == "env" else origin
 
 
 def _clean(text: str, secrets: tuple[str, ...]) -> str:

@@ -17,7 +17,7 @@ _VALUE = re.compile(
 )
 _PIECE = re.compile(
     r"--[a-z0-9_-]*(?:key|token|secret|password)[ =]\s*(?P<value>\S+)|://(?P<login>[^/\s]*)@"
-    r"|(?:sk-|hf_|gh[oprsu]_|github_pat_|xox[a-z]-|AKIA)[A-Za-z0-9_-]{8,}",
+    r"|(?<![A-Za-z0-9])(?:sk-|hf_|gh[oprsu]_|github_pat_|xox[a-z]-|AKIA)[A-Za-z0-9_-]{8,}",
     re.IGNORECASE,
 )
 

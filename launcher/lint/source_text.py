@@ -188,7 +188,7 @@ def _secret_ranges(text: str) -> Iterator[tuple[int, int]]:
             _step(frames, "")
         elif isinstance(event, yaml.ScalarEvent | yaml.AliasEvent):
             value = str(getattr(event, "value", ""))
-            if _is_secret_here(frames) or (not _is_key(frames) and login_in(value)):
+            if _is_secret_here(frames) or login_in(value):
                 yield start, end
             _step(frames, value)
         elif isinstance(event, yaml.CollectionStartEvent):

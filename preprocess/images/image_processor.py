@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from time import perf_counter
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kimi_serve.schemas.errors import MediaTooLargeError
+from kimi_serve.schemas.image_facts import ImageFacts
 from kimi_serve.schemas.patch_bound import patch_bytes
 from kimi_serve.schemas.worker import ImageRules, ResizeConfig
 
@@ -21,29 +22,6 @@ from .normalise import NUMPY_DTYPES, Buffer, Normaliser
 
 # Part of every hash: raise it when the same bytes and settings start to give other pixels.
 _PIXELS_VERSION = "kimi-serve pixels 2"
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessedImage:
-    """What became of one image; the patches themselves are in the buffer.
-
-    `width` and `height` are those of the upright picture; `shape` is that of the patches,
-    [num_patches, 3, patch, patch].
-    `sha256` covers the encoded bytes and every setting that changes pixels.
-    """
-
-    width: int
-    height: int
-    format: str
-    orientation_applied: bool
-    resized: tuple[int, int]
-    grid_thw: tuple[int, int, int]
-    num_tokens: int
-    shape: tuple[int, int, int, int]
-    nbytes: int
-    sha256: str
-    decode_ms: float
-    preprocess_ms: float
 
 
 class ImageProcessor:
@@ -62,7 +40,7 @@ class ImageProcessor:
         }
         self._hash_prefix = json.dumps(settings, sort_keys=True).encode() + b"\0"
 
-    def process(self, data: bytes, out: Buffer) -> ProcessedImage:
+    def process(self, data: bytes, out: Buffer) -> ImageFacts:
         """Write the patches of one image to the start of `out`."""
         started = perf_counter()
         decoded, plan = self._decode(data)
@@ -75,7 +53,7 @@ class ImageProcessor:
         self._write(decoded, plan, out)
         return self._processed(data, decoded, plan, started, decoded_at)
 
-    def process_array(self, data: bytes) -> tuple[ProcessedImage, NDArray[Any]]:
+    def process_array(self, data: bytes) -> tuple[ImageFacts, NDArray[Any]]:
         """Process into an array of its own, [num_patches, 3, patch, patch]; bfloat16 as uint16."""
         started = perf_counter()
         decoded, plan = self._decode(data)
@@ -105,11 +83,11 @@ class ImageProcessor:
         plan: ResizePlan,
         started: float,
         decoded_at: float,
-    ) -> ProcessedImage:
+    ) -> ImageFacts:
         height, width, _ = decoded.pixels.shape
         digest = hashlib.sha256(self._hash_prefix)
         digest.update(data)
-        return ProcessedImage(
+        return ImageFacts(
             width=width,
             height=height,
             format=decoded.format,

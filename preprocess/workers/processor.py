@@ -59,21 +59,7 @@ class KimiProcessor:
         else:
             done = self._images.process(data, out)
             nbytes = done.nbytes
-        return messages.ImageResult(
-            id=job.id,
-            width=done.width,
-            height=done.height,
-            format=done.format,
-            orientation_applied=done.orientation_applied,
-            resized=done.resized,
-            grid_thw=done.grid_thw,
-            num_tokens=done.num_tokens,
-            shape=done.shape,
-            nbytes=nbytes,
-            sha256=done.sha256,
-            decode_ms=done.decode_ms,
-            preprocess_ms=done.preprocess_ms,
-        )
+        return messages.ImageResult(job.id, done, nbytes)
 
     def prompt(
         self, job: messages.PromptJob, payload: bytes

@@ -30,4 +30,5 @@ def server() -> Iterator[RunningServer]:
     """One server with two forced-CPU workers, shared by the tests that only ask."""
     running = launch("--tokenizer-worker-num", "2", "--force-cpu-image-preprocessing")
     yield running.wait_until_serving()
-    assert running.stop() == 0, "".join(running.log)
+    code = running.stop()
+    assert code == 0, f"exit code {code}\n{''.join(running.log)}"
