@@ -189,9 +189,8 @@ class WorkerLink:
             await asyncio.gather(self._reading, return_exceptions=True)
             self._reading = None
         if self._writer is not None:
+            # Not waited for: a waiter that is cancelled would cancel those after it.
             self._writer.close()
-            with contextlib.suppress(OSError):
-                await self._writer.wait_closed()
             self._writer = None
         self._read_log()
         self._close_log()
