@@ -71,6 +71,11 @@ class SettingField:
     def is_secret(self) -> bool:
         return self.kind == "secret"
 
+    @property
+    def may_hold_secrets(self) -> bool:
+        """Whether a value may hold a secret that nobody can tell from the rest."""
+        return self.is_secret or self.path in ("engine.args", "engine.env")
+
     def validate(self, value: Any) -> Any:
         """Give `value` typed and checked against type and bounds; strict, no conversion.
 

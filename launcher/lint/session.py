@@ -113,6 +113,9 @@ def _surroundings(options: Options) -> tuple[Surroundings, dict[str, SourceText]
 def _read(names: tuple[str, ...], errors: list[str]) -> Iterator[_File]:
     """Read the profiles, each once; one that cannot be read is an error of the run."""
     for name in dict.fromkeys(names):
+        if name == "-" and sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]
+            errors.append("- cannot be read: standard input is closed")
+            continue
         if name == "-":
             yield _File(STDIN, None, sys.stdin.buffer.read(MAX_BYTES + 1))
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ FLAG = "image.force_cpu_preprocessing"
 WORKER_NUM = "tokenizer.worker_num"
 SWITCH = "SGLANG_FORCE_CPU_IMAGE_PREPROCESSING"
 OLD_SWITCH = "SGL_FORCE_CPU_IMAGE_PREPROCESSING"
+
+_VISION_NAME = re.compile(r"ForConditionalGeneration$|VL|Vision|OCR")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +85,16 @@ class Situation:
 
     @property
     def has_images(self) -> bool:
-        """Whether the model is known to take images: an engine goes by the architecture alone."""
-        uses_gpu = self.row is not None and "cuda" in (self.row.decode, self.row.preprocess)
-        return uses_gpu or (self.checkpoint is not None and self.checkpoint.has_vision)
+        """Whether the model may take images; False only for what is known as text-only.
+
+        A bare config.json says little, so an architecture that any engine processes images for,
+        or whose name says so, counts as well.
+        """
+        if self.checkpoint is None or self.checkpoint.has_vision:
+            return True
+        rows = self.support.rows
+        tabled = {name for row in rows for name in row.architectures}
+        return any(name in tabled or _VISION_NAME.search(name) for name in self.architectures)
 
     @property
     def is_version_known(self) -> bool:

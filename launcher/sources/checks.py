@@ -30,7 +30,7 @@ def check_value(field: SettingField, value: Any, shown_as: str) -> Any:
 
 def must_be(field: SettingField, shown_as: str) -> str:
     """Say what the setting takes, and what it was given."""
-    given = f", not {shown_as}" if shown_as and not field.is_secret else ""
+    given = f", not {shown_as}" if shown_as and not field.may_hold_secrets else ""
     return f"`{field.path}` must be {allowed(field)}{given}"
 
 

@@ -6,6 +6,8 @@ import io
 import json
 import os
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -322,3 +324,23 @@ def test_any_command_line(lint: Runner, argv: list[str]) -> None:
         patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"log:\n")))
         code, out, err = lint(*argv)
     check(code, out, err, "")
+
+
+def test_closed_standard_input_is_an_error_of_the_run() -> None:
+    command = f"{sys.executable} -P -m kimi_serve.launcher lint - <&-"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "standard input is closed" in result.stderr
+    assert "internal error" not in result.stderr
+
+
+def test_a_text_where_variables_belong_is_not_repeated(tmp_path: Path) -> None:
+    profile = tmp_path / "a.yaml"
+    profile.write_text('engine: {env: "HF_TOKEN=hunter2LEAK"}\n', encoding="utf-8")
+    command = [sys.executable, "-P", "-m", "kimi_serve.launcher", "lint", str(profile)]
+    for chosen in ("concise", "json", "github", "sarif", "junit"):
+        result = subprocess.run(
+            [*command, "--format", chosen], capture_output=True, text=True, check=False
+        )
+        assert result.returncode == 1
+        assert "hunter2LEAK" not in result.stdout + result.stderr

@@ -345,7 +345,8 @@ def test_architectures_that_the_built_in_workers_refuse(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"has_vision": False}, "text-only"),
+        ({"has_vision": False, "architectures": (TEXT_ONLY,)}, "text-only"),
+        ({"has_vision": False, "resize": None}, "has no image processor parameters"),
         ({"resize": None}, "has no image processor parameters"),
         ({"architectures": ()}, "a checkpoint that names no architecture"),
         ({"tokenizer_kind": None}, "holds no tokenizer"),
