@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TextIO, cast
 
 import click
 
@@ -113,11 +114,12 @@ def _surroundings(options: Options) -> tuple[Surroundings, dict[str, SourceText]
 def _read(names: tuple[str, ...], errors: list[str]) -> Iterator[_File]:
     """Read the profiles, each once; one that cannot be read is an error of the run."""
     for name in dict.fromkeys(names):
-        if name == "-" and sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]
-            errors.append("- cannot be read: standard input is closed")
-            continue
         if name == "-":
-            yield _File(STDIN, None, sys.stdin.buffer.read(MAX_BYTES + 1))
+            stdin = cast("TextIO | None", sys.stdin)  # None when it was closed at the start
+            if stdin is None:
+                errors.append("- cannot be read: standard input is closed")
+            else:
+                yield _File(STDIN, None, stdin.buffer.read(MAX_BYTES + 1))
             continue
         try:
             yield _File(name, Path(name), load(Path(name)))
