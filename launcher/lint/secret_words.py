@@ -21,10 +21,41 @@ _PIECE = re.compile(
     re.IGNORECASE,
 )
 
+_DASHES = re.compile("[\u2010-\u2015\u2212\ufe58\ufe63\uff0d]")
+_ASSIGNED = re.compile(r"([\w-]+)[\"']?\s*[=:]\s*\S")
+# Options of the engines that take a secret; argparse takes any beginning for the whole.
+_SECRET_FLAGS = ("api-key", "admin-api-key", "hf-token", "ssl-keyfile-password")
+
 
 def is_secret_name(name: str) -> bool:
     """Say whether a key, variable or flag of this name, or a text with such a word, is secret."""
     return bool(_NAME.search(name.replace("_", "-")))
+
+
+def begins_like_flag(text: str) -> bool:
+    """Say whether a text is an option, also with the dashes that word processors make."""
+    return fold_dashes(text).startswith("-")
+
+
+def begins_secret_flag(text: str) -> bool:
+    """Say whether an option is, or abbreviates as engines allow, one that takes a secret."""
+    flag = fold_dashes(text).lower().replace("_", "-")
+    name = flag.lstrip("-")
+    return (
+        flag.startswith("-")
+        and len(name) > 1
+        and any(full.startswith(name) for full in _SECRET_FLAGS)
+    )
+
+
+def fold_dashes(text: str) -> str:
+    """Write every dash look-alike as "-"."""
+    return _DASHES.sub("-", text)
+
+
+def assigns_secret(value: str) -> bool:
+    """Say whether a text holds NAME=VALUE or "name": value with the name of a secret."""
+    return any(is_secret_name(match[1]) for match in _ASSIGNED.finditer(value))
 
 
 def login_in(value: str) -> bool:

@@ -11,7 +11,13 @@ from typing import Any, Final, cast
 import yaml
 
 from ..sources.yaml_tree import MAX_BYTES
-from .secret_words import is_secret_name, login_in
+from .secret_words import (
+    assigns_secret,
+    begins_like_flag,
+    begins_secret_flag,
+    is_secret_name,
+    login_in,
+)
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -188,7 +194,7 @@ def _secret_ranges(text: str) -> Iterator[tuple[int, int]]:
             _step(frames, "")
         elif isinstance(event, yaml.ScalarEvent | yaml.AliasEvent):
             value = str(getattr(event, "value", ""))
-            if _is_secret_here(frames) or login_in(value):
+            if _is_secret_here(frames) or login_in(value) or assigns_secret(value):
                 yield start, end
             _step(frames, value)
         elif isinstance(event, yaml.CollectionStartEvent):
@@ -204,7 +210,11 @@ def _is_key(frames: list[_Frame]) -> bool:
 def _is_secret_here(frames: list[_Frame]) -> bool:
     if not frames or _is_key(frames):
         return False
-    return is_secret_name(frames[-1].key)
+    key = frames[-1].key
+    if is_secret_name(key) or begins_secret_flag(key):
+        return True
+    # `- {name: HF_TOKEN, value: X}`, as Kubernetes writes variables.
+    return key == "value" and len(frames) > 1 and not frames[-2].is_table
 
 
 def _step(frames: list[_Frame], text: str) -> None:
@@ -216,4 +226,4 @@ def _step(frames: list[_Frame], text: str) -> None:
         frame.key = text if frame.is_key else ""
         frame.is_key = not frame.is_key
     else:
-        frame.key = text if text.startswith("--") else ""
+        frame.key = text if begins_like_flag(text) else ""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from fuzz.lint_fuzz import CUT, SHAPED, LeakError, judge, prepare, split
 
+from kimi_serve.launcher.cli import run
 from kimi_serve.launcher.lint.secret_words import mask
 
 CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus" / "lint"
@@ -62,3 +63,29 @@ def test_words_that_only_contain_the_start_of_a_token_are_left_alone() -> None:
     text = "unknown key disk-offloading, risk-management"
     assert mask(text) == text
     assert mask("the key is sk-abcdefgh1234") == "the key is ***"
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        "engine: {args: [--api-ke, hunter2LEAK]}",
+        "engine: {args: [--api_key, hunter2LEAK]}",
+        "engine: {args: ['\u2013-api-key', hunter2LEAK]}",
+        'engine: {env: "HF_TOKEN=hunter2LEAK"}',
+        "engine: {env: [HF_TOKEN=hunter2LEAK]}",
+        "engine: {env: [{name: HF_TOKEN, value: hunter2LEAK}]}",
+        'engine: {env: {"HF_TOKEN=hunter2LEAK": 1}}',
+        "server: api_key=hunter2LEAK",
+        'engine: {args: [--mm-process-config, \'{"api_key": "hunter2LEAK"}\']}',
+    ],
+)
+def test_secrets_in_odd_places_are_not_shown(
+    profile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(profile + "\n", encoding="utf-8")
+    for chosen in ("full", "concise", "json", "github", "sarif", "junit"):
+        code = run(["lint", str(file), "--select", "KS", "--format", chosen])
+        shown = capsys.readouterr()
+        assert code in (0, 1), shown.err
+        assert "hunter2LEAK" not in shown.out + shown.err, chosen
