@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import click
 from click.core import ParameterSource
 
 from kimi_serve.schemas.fields import SettingField, setting_fields
 
+_BARE: Final = "kimi_serve.launcher.options.bare"
+
 
 class SettingsCommand(click.Command):
     """A command that takes every setting as an option; its help lists them by section."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.params += _shared_options()
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return [*super().get_params(ctx), *_shared_options()]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         format_by_section(self, ctx, formatter)
@@ -26,9 +28,17 @@ class SettingsCommand(click.Command):
 class SettingsGroup(click.Group):
     """The same for the bare program, which has commands too."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.params += _shared_options()
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        own = super().get_params(ctx)
+        return own if self._is_bare(ctx) else [*own, *_shared_options()]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Most command lines begin with the command: no setting can stand before it.
+        ctx.meta[_BARE] = bool(args) and args[0] in self.commands
+        return super().parse_args(ctx, args)
+
+    def _is_bare(self, ctx: click.Context) -> bool:
+        return ctx.command is self and bool(ctx.meta.get(_BARE))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_commands(ctx, formatter)
@@ -74,7 +84,9 @@ def _levels(ctx: click.Context) -> list[click.Context]:
     return [*([ctx.parent] if ctx.parent else []), ctx]
 
 
+@cache
 def _shared_options() -> list[click.Parameter]:
+    """Make them when they are first asked for: `lint` has none of them."""
     return [
         click.Option(
             ["--profile"],

@@ -1,7 +1,7 @@
 """Fingerprints of findings, and the baseline file of those that a repository lives with.
 
 A fingerprint hashes rule, file, setting and the message without its values, so that it survives
-moved lines and tells nobody what stands in the file.
+moved lines and tells nobody what stands in the file. It is the same from every working directory.
 """
 
 from __future__ import annotations
@@ -13,33 +13,35 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from kimi_serve.schemas.findings import Finding
 
 from .source_text import SourceText
 
 FORMAT_VERSION: Final = "1.0"
+MAX_BYTES: Final = 16 * 1024 * 1024
+_NO_BASELINE: Final = "that is no baseline of kimi-serve lint"
 # Quoted words, numbers, and what follows "must be ..., not".
 _VALUES = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|, not [^;:,]*|\d+(?:[.,]\d+)*")
 
 
-def repository_root(folder: Path) -> Path:
-    """Give the folder above with `.git`, else the working directory."""
-    whole = Path(os.path.abspath(folder))
-    for candidate in (whole, *whole.parents):
-        if (candidate / ".git").exists():
-            return candidate
-    return Path.cwd()
-
-
-def relative_name(name: str, root: Path) -> str:
-    """Give a file as seen from `root`, with forward slashes."""
-    try:
-        return Path(os.path.relpath(name, root)).as_posix()
-    except ValueError:
+def stable_name(name: str) -> str:
+    """Give a file as seen from its repository, else its name alone; with forward slashes."""
+    if name.startswith("<"):  # standard input, or the command line
         return name
+    folder, last = os.path.split(os.path.abspath(name))
+    root = _repository_root(folder)
+    return Path(os.path.relpath(os.path.join(folder, last), root)).as_posix() if root else last
+
+
+@cache
+def _repository_root(folder: str) -> Path | None:
+    """Give the folder above with `.git`."""
+    whole = Path(folder)
+    return next((each for each in (whole, *whole.parents) if (each / ".git").exists()), None)
 
 
 def home_of(finding: Finding, name: str) -> str:
@@ -50,10 +52,10 @@ def home_of(finding: Finding, name: str) -> str:
     return origin.name if origin.line is not None else name
 
 
-def fingerprint(finding: Finding, name: str, source: SourceText | None, root: Path) -> str:
+def fingerprint(finding: Finding, name: str, source: SourceText | None) -> str:
     """Give the fingerprint of a finding of the profile `name`; `source` is the text it is in."""
     home = home_of(finding, name)
-    file = home if home.startswith("env:") else relative_name(home, root)
+    file = home if home.startswith("env:") else stable_name(home)
     words = _without_values(finding, source)
     whole = "\0".join((finding.rule, file, finding.path, words))
     return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()
@@ -92,14 +94,34 @@ def apply_baseline(marks: Mapping[Finding, str], known: Mapping[str, int]) -> Ju
 def read_baseline(data: bytes) -> dict[str, int]:
     """Read a baseline file; ValueError, without repeating anything of it, for any other."""
     try:
-        document: Any = json.loads(data)
-        entries = cast("list[dict[str, Any]]", document["entries"])
-        counts = {str(entry["fingerprint"]): int(entry["count"]) for entry in entries}
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise ValueError("that is no baseline of kimi-serve lint") from None
-    if not str(document.get("format_version", "")).startswith("1."):
+        found: object = json.loads(data)
+    except (ValueError, RecursionError):
+        raise ValueError(f"{_NO_BASELINE}: it is not JSON") from None
+    document = cast("dict[str, object]", found) if isinstance(found, dict) else {}
+    entries = document.get("entries")
+    if not isinstance(entries, list):
+        raise ValueError(f"{_NO_BASELINE}: it has no list of entries")
+    version = document.get("format_version")
+    if not (isinstance(version, str) and re.fullmatch(r"1\.[0-9]+", version)):
         raise ValueError("that baseline has another format_version than 1.x")
+    counts: dict[str, int] = {}
+    for number, entry in enumerate(cast("list[object]", entries), start=1):
+        mark, count = _read_entry(entry, f"{_NO_BASELINE}: entry {number}")
+        if mark in counts:
+            raise ValueError(f"{_NO_BASELINE}: entry {number} has the fingerprint of another")
+        counts[mark] = count
     return counts
+
+
+def _read_entry(entry: object, subject: str) -> tuple[str, int]:
+    """Read one entry; ValueError, which begins with `subject`."""
+    fields = cast("dict[str, object]", entry) if isinstance(entry, dict) else {}
+    mark, count = fields.get("fingerprint"), fields.get("count")
+    if not (isinstance(mark, str) and re.fullmatch(r"[0-9a-f]{64}", mark)):
+        raise ValueError(f"{subject} has no fingerprint")
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise ValueError(f"{subject} has a count that is no whole number above 0")
+    return mark, count
 
 
 def baseline_text(marks: Iterable[tuple[Finding, str]]) -> str:

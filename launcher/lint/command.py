@@ -11,6 +11,7 @@ import click
 from kimi_serve.schemas.errors import ConfigError, KimiServeError
 
 from ..options import given_flags, given_profiles, given_set_items
+from ..sources.characters import printable
 
 if TYPE_CHECKING:
     from .session import Options
@@ -85,6 +86,7 @@ def _describe(error: Exception) -> str:
 
 
 def _options(ctx: click.Context, given: dict[str, Any]) -> Options:
+    from ..sources.flags import check_set_items
     from .selection import parse_codes
     from .session import Options
 
@@ -102,17 +104,21 @@ def _options(ctx: click.Context, given: dict[str, Any]) -> Options:
     if given["baseline"] and given["write_baseline"]:
         raise click.UsageError("--write-baseline writes all that is found: leave out --baseline")
     flags = dict(given_flags(ctx)) | _engine_flags(given["engine"])
+    set_items = tuple(given_set_items(ctx))
+    wrong = check_set_items(set_items)
+    if wrong:
+        raise ConfigError("--set takes PATH=VALUE, with the path of a setting", findings=wrong)
     return Options(
         files=given["files"],
         with_env=given["with_env"],
         env_files=given["env_files"],
         check_host=given["check_host"],
         flags=flags,
-        set_items=tuple(given_set_items(ctx)),
+        set_items=set_items,
         selected=selected,
         ignored=ignored,
         fail_on=given["fail_on"],
-        outputs=_outputs(given["formats"], given["outputs"], is_diff=given["diff"]),
+        outputs=_checked_outputs(given),
         fix=given["fix"] and is_fixing,
         diff=given["diff"],
         baseline=given["baseline"],
@@ -129,6 +135,30 @@ def _engine_flags(text: str | None) -> dict[str, object]:
         raise click.UsageError("--engine takes NAME or NAME@VERSION, such as sglang@0.5.23")
     flags: dict[str, object] = {"engine__kind": kind}
     return flags | {"engine__version": version} if at else flags
+
+
+def _checked_outputs(given: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Pair formats and files; a report may overwrite neither another one nor what is read."""
+    pairs = _outputs(given["formats"], given["outputs"], is_diff=given["diff"])
+    names = [output for _, output in pairs if output != "-"]
+    names += [name for name in (given["write_baseline"],) if name]
+    taken = {_real(name) for name in (*given["files"], *given["env_files"])}
+    for name in names:
+        real = _real(name)
+        if os.path.exists(real) and not os.path.isfile(real):
+            continue  # /dev/null takes any number
+        if real in taken:
+            shown = printable(name)
+            raise click.UsageError(f"{shown} is used twice: give each report a file of its own")
+        taken.add(real)
+    return pairs
+
+
+def _real(name: str) -> str:
+    try:
+        return os.path.realpath(name)
+    except ValueError:
+        return name  # no name of a file: using it says so
 
 
 def _outputs(

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Final
 
 from kimi_serve.schemas.findings import Edit, Finding, Fix
 
-from .source_text import SourceText, position
+from .source_text import SourceText
 
 MAX_ROUNDS: Final = 20
 _BOM = b"\xef\xbb\xbf"
@@ -94,36 +89,3 @@ def _span(edit: Edit, source: SourceText) -> tuple[int, int, str]:
 def _is_free(span: tuple[int, int, str], taken: Iterable[tuple[int, int, str]]) -> bool:
     """Two edits that touch are one too many: an insertion at the same place has no order."""
     return all(span[1] < start or span[0] > end for start, end, _ in taken)
-
-
-def diff(before: bytes, after: bytes, name: str) -> str:
-    """Give a unified diff; secrets are masked, so it is for reading."""
-    old, new = (_masked_lines(data) for data in (before, after))
-    return "".join(
-        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-        for line in difflib.unified_diff(old, new, name, name)
-    )
-
-
-def _masked_lines(data: bytes) -> list[str]:
-    source = SourceText.read(data)
-    last = position(source.starts, len(source.text))
-    lines = [source.masked(number) for number in range(1, last[0] + 1)]
-    if not source.may_be_shown:
-        lines = ["***" for _ in lines]
-    whole = [f"{line}\n" for line in lines[:-1]]
-    return whole + ([lines[-1]] if lines[-1] else [])
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """Put a text in the place of a file, all or nothing, keeping its mode; follows links."""
-    real = Path(os.path.realpath(path))
-    handle, temporary = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        shutil.copymode(real, temporary)
-        os.replace(temporary, real)
-    except BaseException:
-        os.unlink(temporary)
-        raise

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kimi_serve.schemas.findings import Finding
+from kimi_serve.schemas.provenance import Origin
 
 from .source_text import SourceText
 
@@ -28,7 +30,10 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that any format may show. `errors` are why the run itself failed (exit code 2)."""
+    """All that any format may show. `errors` are why the run itself failed (exit code 2).
+
+    All names of files are fit to be printed; `names` has them as they are.
+    """
 
     files: tuple[str, ...] = ()
     reported: tuple[Reported, ...] = ()
@@ -36,6 +41,7 @@ class Report:
     errors: tuple[str, ...] = ()
     exit_code: int = 0
     num_vanished: int = 0
+    names: Mapping[str, str] = field(default_factory=lambda: dict[str, str]())
 
     def count(self, severity: str) -> int:
         """Count the findings of one severity."""
@@ -45,6 +51,37 @@ class Report:
         """Count the findings of each rule, the most frequent first."""
         counts = Counter(item.finding.rule for item in self.reported)
         return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+def renamed(finding: Finding, names: Mapping[str, str]) -> Finding:
+    """Give a finding with other names for its files."""
+
+    def place(origin: Origin) -> Origin:
+        return replace(origin, name=names.get(origin.name, origin.name))
+
+    fix = finding.fix
+    if fix is not None:
+        edits = (replace(edit, file=names.get(edit.file, edit.file)) for edit in fix.edits)
+        fix = replace(fix, edits=tuple(edits))
+    related = tuple(map(place, finding.related))
+    return replace(finding, origin=place(finding.origin), related=related, fix=fix)
+
+
+def help_of(finding: Finding) -> str:
+    """Give what to do, "" where the message says it in the same words."""
+    help = finding.help or ""
+    return "" if help and finding.message.endswith(help) else help
+
+
+def sentences(finding: Finding) -> str:
+    """Give message and help as sentences that follow each other."""
+    message, help = finding.message, help_of(finding)
+    if not help:
+        return message
+    # Only a word of the language takes a capital: what else begins in lower case is a name.
+    word = re.match(r"[a-z]+(?=[ ,;:])", help)
+    begun = f"{help[:1].upper()}{help[1:]}" if word else help
+    return f"{message}{'' if message.endswith(('.', '?', '!')) else '.'} {begun}"
 
 
 def plural(number: int, noun: str) -> str:

@@ -14,15 +14,18 @@ from kimi_serve.schemas.support import load_support
 
 from ..resolver.situation import look_up
 from ..rules import run_rules
+from ..secrets.findings import scrub
+from ..secrets.given import secrets_of_settings, secrets_outside
+from ..secrets.known import Known
 from ..sources.characters import printable
 from ..sources.environment import read_engine_environment, read_environment
+from ..sources.files import read_file
 from ..sources.flags import read_flags
 from ..sources.layers import Layer
 from ..sources.load import Layers, merge
 from ..sources.profile import read_profile_text
 from ..sources.yaml_tree import MAX_BYTES
 from .checkpoint import checkpoint_beside
-from .scrub import scrub, secrets_of
 from .source_text import SourceText
 from .suppressions import apply_suppressions
 
@@ -49,13 +52,16 @@ class Linted:
     """One profile: what was found, and the texts of it and its parents by their shown names.
 
     `findings` is what stays after suppressions; `written` is the same with what a fix may write
-    still in it, which no format may see.
+    still in it, which no format may see. `known` are the secrets that came up. `files` has the
+    names as they are.
     """
 
     name: str
     findings: tuple[Finding, ...]
     written: tuple[Finding, ...]
     sources: Mapping[str, SourceText]
+    known: Known
+    files: Mapping[str, str]
 
 
 def lint_text(
@@ -80,16 +86,15 @@ def lint_files(
         finding
         for path in paths
         for finding in lint_profile(
-            load(path), name=str(path), folder=path.parent, around=around, file=path
+            load(path, is_named=True), name=str(path), folder=path.parent, around=around, file=path
         ).findings
     )
     return tuple(dict.fromkeys(found))
 
 
-def load(path: Path) -> bytes:
-    """Read a file, a little more than a profile may have."""
-    with path.open("rb") as file:
-        return file.read(MAX_BYTES + 1)
+def load(path: Path, *, is_named: bool = False) -> bytes:
+    """Read a file, a little more than a profile may have; `is_named` is that of `read_file`."""
+    return read_file(path, MAX_BYTES + 1, is_named=is_named)
 
 
 def lint_profile(
@@ -104,6 +109,7 @@ def lint_profile(
     own = read_profile_text(data, name, str(folder), around.env, str(file) if file else None)
     layers = [*own, *_outside(around)]
     sources = _sources(own, data, name, folder)
+    files = {printable(name): name} | {layer.name: layer.file for layer in own if layer.file}
     loaded = merge(Layers(tuple(replace(layer, findings=()) for layer in layers)))
     found = [finding for layer in layers for finding in layer.findings]
     checkpoint = checkpoint_beside(loaded.settings.model.path)
@@ -113,8 +119,19 @@ def lint_profile(
     shown_name = printable(name)
     kept = apply_suppressions(dict.fromkeys(placed), sources, shown_name)
     written = tuple(sorted(kept, key=lambda finding: place_key(finding, shown_name)))
-    secrets = secrets_of(sources.values(), around.env or {})
-    return Linted(shown_name, tuple(scrub(found, secrets) for found in written), written, sources)
+    known = _known(sources.values(), around) | secrets_of_settings(loaded)
+    scrubbed = tuple(scrub(found, known) for found in written)
+    hiding = {name: source.hiding(known) for name, source in sources.items()}
+    return Linted(shown_name, scrubbed, written, hiding, known, files)
+
+
+def _known(sources: Iterable[SourceText], around: Surroundings) -> Known:
+    """Give the secrets of the texts and of what surrounds them."""
+    env = around.env or {}
+    values: set[str] = set()
+    for source in sources:
+        values |= source.values | {env[name] for name in source.variables if name in env}
+    return Known(values) | secrets_outside(env, around.flags, around.set_items)
 
 
 def place_key(finding: Finding, name: str) -> tuple[str, int, int, str, str, str]:
@@ -149,8 +166,8 @@ def _sources(
     for layer in layers:
         if layer.name in sources:
             continue
-        inside = os.path.relpath(layer.name, os.path.dirname(name) or ".")
-        path = Path(layer.name) if os.path.isabs(layer.name) else folder / inside
+        inside = os.path.relpath(layer.file, os.path.dirname(name) or ".")
+        path = Path(layer.file) if os.path.isabs(layer.file) else folder / inside
         try:
             sources[layer.name] = SourceText.read(load(path))
         except (OSError, ValueError):

@@ -9,6 +9,7 @@ from kimi_serve.schemas.findings import Finding, Severity
 from kimi_serve.schemas.rules import RULES
 
 FailOn = Literal["error", "warning", "info", "never"]
+_UNREAD = ("KS001", "KS002", "KS003", "KS004")
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 
 
@@ -28,13 +29,30 @@ def parse_codes(texts: Iterable[str]) -> tuple[str, ...]:
 def select(
     findings: Iterable[Finding], selected: Sequence[str] = (), ignored: Sequence[str] = ()
 ) -> tuple[Finding, ...]:
-    """Keep what is selected (by default all but notes) and not ignored."""
+    """Keep what is selected (by default all but notes) and not ignored.
+
+    That a file cannot be read as a profile stays: no rule was asked about it then.
+    """
     return tuple(
         finding
         for finding in findings
-        if not finding.rule.startswith(tuple(ignored))
-        and (finding.rule.startswith(tuple(selected)) if selected else finding.severity != "info")
+        if _is_unread(finding)
+        or (
+            not finding.rule.startswith(tuple(ignored))
+            and (
+                finding.rule.startswith(tuple(selected)) if selected else finding.severity != "info"
+            )
+        )
     )
+
+
+def _is_unread(finding: Finding) -> bool:
+    """Tell whether a finding is why a file, or a part of it, counts for nothing."""
+    if finding.severity != "error":
+        return False
+    # A character that ends the reading has no setting, one in a key or a value has.
+    is_character = finding.rule == "KS006" and not finding.path
+    return finding.rule in _UNREAD or (is_character and finding.origin.kind == "profile")
 
 
 def fails(findings: Iterable[Finding], fail_on: FailOn) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,25 +16,21 @@ from kimi_serve.schemas.errors import ConfigError
 from kimi_serve.schemas.findings import Finding
 from kimi_serve.schemas.provenance import Origin
 
+from ..secrets.known import Known
 from ..sources.characters import printable
+from ..sources.files import read_file
 from ..sources.yaml_tree import MAX_BYTES
-from .baseline import (
-    apply_baseline,
-    baseline_text,
-    fingerprint,
-    home_of,
-    read_baseline,
-    repository_root,
-)
+from .baseline import MAX_BYTES as MAX_BASELINE_BYTES
+from .baseline import apply_baseline, baseline_text, fingerprint, home_of, read_baseline
 from .env_file import read_env_file
 from .formats import render
+from .mending import STDIN, File, Mending, lint_one, reason_of
 from .output import write_output
-from .report import Report, Reported, plural
-from .run import Linted, Surroundings, lint_profile, load
+from .report import Report, Reported, plural, renamed
+from .run import Linted, Surroundings, load
+from .scrub import scrub_report
 from .selection import FailOn, fails, select
 from .source_text import SourceText
-
-STDIN = "<stdin>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,27 +54,16 @@ class Options:
     statistics: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    """One profile as it was given."""
-
-    name: str
-    path: Path | None
-    data: bytes
-
-    @property
-    def folder(self) -> Path:
-        return self.path.parent if self.path else Path(".")
-
-
 def run(options: Options) -> int:
     """Do all that was asked; gives the exit code."""
     around, env_sources = _surroundings(options)
     errors: list[str] = []
     files = list(_read(options.files, errors))
+    mending = Mending(around, options.selected, options.ignored, is_diff=options.diff)
     if options.fix or options.diff:
-        files = [_mended(file, options, around, errors) for file in files]
-    linted = [_lint(file, around) for file in files]
+        files = [replace(file, data=mending.mended(file)) for file in files]
+        errors += mending.errors
+    linted = [lint_one(file, around) for file in files]
     report = _report(linted, env_sources, options)
     # With --diff the file stays as it is, and so does the verdict.
     found = [item.finding for item in report.reported]
@@ -87,11 +73,13 @@ def run(options: Options) -> int:
         click.echo(f"kimi-serve: error: {error}", err=True)
     if report.num_vanished:
         gone = plural(report.num_vanished, "finding")
-        click.echo(f"kimi-serve: {gone} of the baseline are gone: --write-baseline", err=True)
+        verb = "is" if report.num_vanished == 1 else "are"
+        click.echo(f"kimi-serve: {gone} of the baseline {verb} gone: --write-baseline", err=True)
+    for note in mending.notes(len(found)) if options.diff else ():
+        click.echo(f"kimi-serve: {note}", err=True)
     if options.write_baseline:
         return _write_baseline(report, options.write_baseline)
-    _write(report, options)
-    return exit_code
+    return _write(report, options)
 
 
 def _surroundings(options: Options) -> tuple[Surroundings, dict[str, SourceText]]:
@@ -100,9 +88,12 @@ def _surroundings(options: Options) -> tuple[Surroundings, dict[str, SourceText]
     sources: dict[str, SourceText] = {}
     for name in options.env_files:
         try:
-            data = load(Path(name))
+            data = load(Path(name), is_named=True)
         except (OSError, ValueError) as error:
-            raise ConfigError(f"{printable(name)} cannot be read: {_reason(error)}") from None
+            raise ConfigError(f"{printable(name)} cannot be read: {reason_of(error)}") from None
+        if len(data) > MAX_BYTES:
+            size = f"{MAX_BYTES // 1024} KiB"
+            raise ConfigError(f"{printable(name)} cannot be read: it is larger than {size}")
         read = read_env_file(data, name)
         env = {**(env or {}), **read.values}
         places |= read.places
@@ -111,53 +102,32 @@ def _surroundings(options: Options) -> tuple[Surroundings, dict[str, SourceText]
     return around, sources
 
 
-def _read(names: tuple[str, ...], errors: list[str]) -> Iterator[_File]:
+def _read(names: tuple[str, ...], errors: list[str]) -> Iterator[File]:
     """Read the profiles, each once; one that cannot be read is an error of the run."""
-    for name in dict.fromkeys(names):
+    taken: dict[str | tuple[int, int], str] = {}
+    for name in names:
+        taken.setdefault(_identity(name), name)
+    for name in taken.values():
         if name == "-":
             stdin = cast("TextIO | None", sys.stdin)  # None when it was closed at the start
             if stdin is None:
                 errors.append("- cannot be read: standard input is closed")
             else:
-                yield _File(STDIN, None, stdin.buffer.read(MAX_BYTES + 1))
+                yield File(STDIN, None, stdin.buffer.read(MAX_BYTES + 1))
             continue
         try:
-            yield _File(name, Path(name), load(Path(name)))
+            yield File(name, Path(name), load(Path(name), is_named=True))
         except (OSError, ValueError) as error:
-            errors.append(f"{printable(name)} cannot be read: {_reason(error)}")
+            errors.append(f"{printable(name)} cannot be read: {reason_of(error)}")
 
 
-def _reason(error: OSError | ValueError) -> str:
-    strerror = error.strerror if isinstance(error, OSError) else None
-    return strerror or "that is no file name"
-
-
-def _lint(file: _File, around: Surroundings) -> Linted:
-    return lint_profile(
-        file.data, name=file.name, folder=file.folder, around=around, file=file.path
-    )
-
-
-def _mended(file: _File, options: Options, around: Surroundings, errors: list[str]) -> _File:
-    """Apply the safe fixes of what is selected; with --diff they are shown instead."""
-    from .mend import diff, mend, write_file
-
-    def reported(data: bytes) -> tuple[Finding, ...]:
-        written = _lint(replace(file, data=data), around).written
-        return select(written, options.selected, options.ignored)
-
-    data = mend(file.data, printable(file.name), reported)
-    if data == file.data:
-        return file
-    if options.diff:
-        write_output(diff(file.data, data, printable(file.name)), "-")
-        return file
+def _identity(name: str) -> str | tuple[int, int]:
+    """Tell a file by what it is, not by how it is spelt; what is no file by its name."""
     try:
-        write_file(Path(file.name), data)
-    except OSError as error:
-        errors.append(f"{printable(file.name)} cannot be written: {_reason(error)}")
-        return file
-    return replace(file, data=data)
+        found = os.stat(name)
+    except (OSError, ValueError):
+        return name
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else name
 
 
 def _report(
@@ -166,12 +136,17 @@ def _report(
     """Select, take off the baseline, and give each finding its fingerprint; each once."""
     sources = {**env_sources}
     marks: dict[Finding, Reported] = {}
+    files: dict[str, str] = {}
+    spelt = {_identity(one.files[one.name]): one.name for one in linted}
     for one in linted:
         sources |= one.sources
-        for finding in select(one.findings, options.selected, options.ignored):
-            root = repository_root(Path(one.name).parent)
+        files |= one.files
+        # A parent that is linted itself has the name that it was given.
+        given = {shown: spelt.get(_identity(file), shown) for shown, file in one.files.items()}
+        found = (renamed(finding, given) for finding in one.findings)
+        for finding in select(found, options.selected, options.ignored):
             source = sources.get(home_of(finding, one.name))
-            mark = fingerprint(finding, one.name, source, root)
+            mark = fingerprint(finding, one.name, source)
             marks.setdefault(finding, Reported(finding, one.name, mark))
     reported, vanished = tuple(marks.values()), 0
     if options.baseline:
@@ -179,14 +154,19 @@ def _report(
         judged = apply_baseline({item.finding: item.fingerprint for item in reported}, known)
         reported, vanished = tuple(marks[found] for found in judged.new), judged.num_vanished
     names = tuple(one.name for one in linted)
-    return Report(names, reported, sources, num_vanished=vanished)
+    files |= {printable(name): name for name in options.env_files}
+    report = Report(names, reported, sources, num_vanished=vanished, names=files)
+    # Fingerprints are taken before: they do not depend on what else is linted.
+    return scrub_report(report, Known(value for one in linted for value in one.known.values))
 
 
 def _known(name: str) -> dict[str, int]:
     try:
-        return read_baseline(Path(name).read_bytes())
-    except OSError as error:
-        raise ConfigError(f"{printable(name)} cannot be read: {_reason(error)}") from None
+        data = read_file(name, MAX_BASELINE_BYTES + 1, is_named=True)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{printable(name)} cannot be read: {reason_of(error)}") from None
+    try:
+        return read_baseline(data)
     except ValueError as error:
         raise ConfigError(f"{printable(name)}: {error}") from None
 
@@ -201,14 +181,37 @@ def _write_baseline(report: Report, name: str) -> int:
     return 0
 
 
-def _write(report: Report, options: Options) -> None:
-    for format, output in options.outputs:
-        is_text = format in ("full", "concise")
-        if options.diff and output == "-":
-            continue
-        is_counting = options.statistics and is_text
-        text = _statistics(report) if is_counting else render(format, report)
+def _write(report: Report, options: Options) -> int:
+    """Write every format; gives the exit code.
+
+    Where one cannot be written, the others are written again, to say so, and it goes to standard
+    output, if nothing else does.
+    """
+    wanted = [pair for pair in options.outputs if not (options.diff and pair[1] == "-")]
+    failed = {pair: problem for pair in wanted if (problem := _problem(report, options, *pair))}
+    if not failed:
+        return report.exit_code
+    for problem in failed.values():
+        click.echo(f"kimi-serve: error: {problem}", err=True)
+    report = replace(report, errors=(*report.errors, *failed.values()), exit_code=2)
+    is_free = not options.diff and all(output != "-" for _, output in wanted)
+    for format, output in wanted:
+        if (format, output) not in failed and output != "-":
+            _problem(report, options, format, output)
+    if is_free:
+        _problem(report, options, next(iter(failed))[0], "-")
+    return 2
+
+
+def _problem(report: Report, options: Options, format: str, output: str) -> str:
+    """Write one format; gives what prevented it, "" when it was written."""
+    is_counting = options.statistics and format in ("full", "concise")
+    text = _statistics(report) if is_counting else render(format, report)
+    try:
         _save(text, output)
+    except ConfigError as error:
+        return error.message
+    return ""
 
 
 def _statistics(report: Report) -> str:
@@ -223,4 +226,5 @@ def _save(text: str, output: str) -> None:
     except BrokenPipeError:
         raise
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{printable(output)} cannot be written: {_reason(error)}") from None
+        where = "standard output" if output == "-" else printable(output)
+        raise ConfigError(f"{where} cannot be written: {reason_of(error)}") from None

@@ -5,28 +5,19 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import yaml
 
+from ..secrets.known import Known
+from ..secrets.names import is_secret_name
+from ..secrets.places import find_places
+from ..secrets.shapes import Range, cover, merged, parts_of, secrets_in, shaped_in
 from ..sources.yaml_tree import MAX_BYTES
-from .secret_words import (
-    assigns_secret,
-    begins_like_flag,
-    begins_secret_flag,
-    is_secret_name,
-    login_in,
-)
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LINE_END = re.compile(r"\r\n|\r|\n")
-# `{env: NAME}` and `{file: PATH}`: names where a secret is, and is none. Also null and "".
-_REFERENCE = re.compile(
-    r"\{?\s*(env:\s*[\"']?[A-Z_][A-Z0-9_]*[\"']?|file:\s*[\"']?[\w.~-]*(/[\w.-]+)+[\"']?)\s*\}?"
-    r"|null|~|\"\"|''|"
-)
-HIDDEN: Final = "***"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +34,19 @@ class Comment:
 class SourceText:
     """A text without its byte order mark; `secrets` are ranges of indexes, in order.
 
-    `comments` is None for a text that the YAML scanner gives up on.
+    `comments` is None for a text that the YAML scanner gives up on. `values` are the secrets that
+    stand here, `known` those that must not be shown, from wherever they are known; `respelt` and
+    `variables` are those of `Places`.
     """
 
     text: str
     starts: tuple[int, ...]
     comments: tuple[Comment, ...] | None
-    secrets: tuple[tuple[int, int], ...]
+    secrets: tuple[Range, ...]
+    values: frozenset[str] = frozenset()
+    known: Known = field(default_factory=Known)
+    respelt: tuple[tuple[int, int, str], ...] = ()
+    variables: frozenset[str] = frozenset()
 
     @classmethod
     def read(cls, data: bytes) -> SourceText:
@@ -58,18 +55,28 @@ class SourceText:
         starts = (0, *(match.end() for match in _LINE_END.finditer(text)))
         try:
             comments = tuple(_comments(text, starts))
-            secrets = tuple(sorted([*_secrets(text), *_told(comments, starts)]))
+            places = find_places(text)
         # The pure Python scanner lets the latter two escape.
         except (yaml.YAMLError, ValueError, OverflowError):
-            return cls(text, starts, None, ())
-        return cls(text, starts, comments, secrets)
+            return cls(
+                text, starts, None, tuple(merged(shaped_in(text))), frozenset(parts_of(text))
+            )
+        secrets = tuple(merged([*places.ranges, *_told(comments, starts)]))
+        source = cls(text, starts, comments, secrets, places.values)
+        return replace(source, respelt=places.respelt, variables=places.variables)
 
     @classmethod
     def read_plain(cls, data: bytes) -> SourceText:
         """Decode a text that is no YAML; its lines are never shown."""
         text = data.decode("utf-8", "replace").removeprefix("\ufeff")
         starts = (0, *(match.end() for match in _LINE_END.finditer(text)))
-        return cls(text, starts, None, ())
+        return cls(text, starts, None, tuple(merged(shaped_in(text))))
+
+    def hiding(self, known: Known) -> SourceText:
+        """Give the text with secrets that are known from elsewhere, or from another place in it."""
+        known = self.known | known
+        again = [(start, end) for start, end, value in self.respelt if known.ranges(value)]
+        return replace(self, known=known, secrets=tuple(merged([*self.secrets, *again])))
 
     def line(self, number: int) -> str:
         """Give a line (1-based) without its end, "" beyond the last."""
@@ -85,17 +92,22 @@ class SourceText:
 
     def hidden_columns(self, number: int) -> Iterator[tuple[int, int]]:
         """Give the columns of a line that hold a secret: 1-based, end exclusive."""
-        start, end = self.starts[number - 1], self.starts[number - 1] + len(self.line(number))
-        for first, last in self.secrets:
-            if first < end and last > start:
-                yield max(first, start) - start + 1, min(last, end) - start + 1
+        for first, last in self._hidden(number):
+            yield first + 1, last + 1
 
     def masked(self, number: int) -> str:
         """Give a line with secrets as "***"."""
+        return cover(self.line(number), self._hidden(number))
+
+    def _hidden(self, number: int) -> list[Range]:
         line = self.line(number)
-        for first, last in reversed(list(self.hidden_columns(number))):
-            line = f"{line[: first - 1]}{HIDDEN}{line[last - 1 :]}"
-        return line
+        start, end = self.starts[number - 1], self.starts[number - 1] + len(line)
+        here = [
+            (max(first, start) - start, min(last, end) - start)
+            for first, last in self.secrets
+            if first < end and last > start
+        ]
+        return merged([*here, *self.known.ranges(line)])
 
     @property
     def may_be_shown(self) -> bool:
@@ -105,7 +117,7 @@ class SourceText:
         """
         if self.comments is not None:
             return True
-        return not login_in(self.text) and not is_secret_name(re.sub(r"\W", "-", self.text))
+        return not self.secrets and not is_secret_name(self.text)
 
 
 def position(starts: tuple[int, ...], index: int) -> tuple[int, int]:
@@ -114,16 +126,11 @@ def position(starts: tuple[int, ...], index: int) -> tuple[int, int]:
     return row + 1, index - starts[row] + 1
 
 
-def _secrets(text: str) -> Iterator[tuple[int, int]]:
-    for start, end in _secret_ranges(text):
-        if not _REFERENCE.fullmatch(text[start:end].strip()):
-            yield start, end
-
-
-def _told(comments: tuple[Comment, ...], starts: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+def _told(comments: tuple[Comment, ...], starts: tuple[int, ...]) -> Iterator[Range]:
     """Give comments that may hold a secret."""
     for comment in comments:
-        if login_in(comment.text) or is_secret_name(comment.text.partition("=")[0].strip("# :")):
+        name = comment.text.partition("=")[0].strip("# :")
+        if secrets_in(comment.text) or is_secret_name(name):
             start = starts[comment.line - 1] + comment.column - 1
             yield start, start + len(comment.text)
 
@@ -169,61 +176,3 @@ def _scalar_ranges(text: str) -> Iterator[tuple[int, int]]:
             match = _LINE_END.search(text, start)
             start = match.start() if match else end
         yield start, end
-
-
-@dataclass(slots=True)
-class _Frame:
-    """A collection that is open: what its next node is, and where a secret in it began."""
-
-    is_table: bool
-    is_secret: bool
-    start: int
-    is_key: bool = True
-    key: str = ""
-
-
-def _secret_ranges(text: str) -> Iterator[tuple[int, int]]:
-    """Give the values of names that sound like secrets, and texts that look like one."""
-    frames: list[_Frame] = []
-    for event in cast(Any, yaml).parse(text, Loader=_LOADER):
-        start, end = event.start_mark.index, event.end_mark.index
-        if isinstance(event, yaml.CollectionEndEvent):
-            frame = frames.pop()
-            if frame.is_secret:
-                yield frame.start, end
-            _step(frames, "")
-        elif isinstance(event, yaml.ScalarEvent | yaml.AliasEvent):
-            value = str(getattr(event, "value", ""))
-            if _is_secret_here(frames) or login_in(value) or assigns_secret(value):
-                yield start, end
-            _step(frames, value)
-        elif isinstance(event, yaml.CollectionStartEvent):
-            is_table = isinstance(event, yaml.MappingStartEvent)
-            is_secret = _is_secret_here(frames)
-            frames.append(_Frame(is_table, is_secret, start))
-
-
-def _is_key(frames: list[_Frame]) -> bool:
-    return bool(frames) and frames[-1].is_table and frames[-1].is_key
-
-
-def _is_secret_here(frames: list[_Frame]) -> bool:
-    if not frames or _is_key(frames):
-        return False
-    key = frames[-1].key
-    if is_secret_name(key) or begins_secret_flag(key):
-        return True
-    # `- {name: HF_TOKEN, value: X}`, as Kubernetes writes variables.
-    return key == "value" and len(frames) > 1 and not frames[-2].is_table
-
-
-def _step(frames: list[_Frame], text: str) -> None:
-    """Go on to the next node: in a table keys and values take turns, in a list `--flag` rules."""
-    if not frames:
-        return
-    frame = frames[-1]
-    if frame.is_table:
-        frame.key = text if frame.is_key else ""
-        frame.is_key = not frame.is_key
-    else:
-        frame.key = text if begins_like_flag(text) else ""

@@ -1,35 +1,48 @@
 """Suppressions: `# kimi-serve: ignore[KS201] reason` and `# kimi-serve: ignore-file[KS401] reason`.
 
-What they hide is dropped; one that hides nothing, or gives no reason, is KS007. An error of a
-KS0xx rule cannot be hidden: such a file is not read as it is written.
+What they hide is dropped; one that hides nothing, gives no reason, or is misspelt, is KS007. An
+error of a KS0xx rule cannot be hidden: such a file is not read as it is written.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
 
-from kimi_serve.schemas.findings import Edit, Finding, Fix
+from kimi_serve.schemas.findings import Edit, Finding, Fix, Severity
 from kimi_serve.schemas.provenance import Origin
 from kimi_serve.schemas.rules import RULES
 
+from ..sources.near import closest
 from .source_text import Comment, SourceText
 
 _COMMENT = re.compile(
-    r"#\s*kimi-serve:\s*(?P<kind>ignore-file|ignore)\b(?:\[(?P<codes>[^\]]*)\])?[:\s]*(?P<reason>.*)"
+    r"#\s*kimi-serve:\s*(?P<kind>ignore-file|ignore)(?![\w-])(?:\[(?P<codes>[^\]]*)\])?[:\s]*"
+    r"(?P<reason>.*)",
+    re.IGNORECASE,
 )
+# What was meant as one: our name, then a word with rules behind it, or a word like `ignore`.
+_ATTEMPT = re.compile(
+    r"#\s*kimi[-_ ]?serve\b[\s:=]*(?P<word>[\w-]+)(?P<codes>[\s=:\[(]*KS\d)?", re.IGNORECASE
+)
+_START = re.compile(r"(?=#\s*kimi[-_ ]?serve\b)", re.IGNORECASE)
 
 
 @dataclass(slots=True)
 class _Suppression:
-    """One comment; `line` is what it covers, None for the whole file."""
+    """One comment, or a piece of one; `line` is what it covers, None for the whole file.
+
+    `is_misspelt` is for one that nothing can be read from.
+    """
 
     file: str
     comment: Comment
     line: int | None
     codes: tuple[str, ...]
     reason: str
+    is_misspelt: bool = False
     used: set[str] = field(default_factory=lambda: set[str]())
 
 
@@ -48,13 +61,31 @@ def apply_suppressions(
 
 
 def _read(name: str, source: SourceText) -> Iterator[_Suppression]:
-    for comment in source.comments or ():
+    for comment in chain.from_iterable(map(_pieces, source.comments or ())):
         match = _COMMENT.fullmatch(comment.text.rstrip())
         if match is None:
+            if _is_attempt(comment.text):
+                yield _Suppression(name, comment, comment.line, (), "", is_misspelt=True)
             continue
-        codes = tuple(code.strip() for code in (match["codes"] or "").split(",") if code.strip())
-        line = None if match["kind"] == "ignore-file" else _covered(comment, source)
-        yield _Suppression(name, comment, line, codes, match["reason"].strip())
+        codes = (code.strip().upper() for code in (match["codes"] or "").split(","))
+        line = None if match["kind"].casefold() == "ignore-file" else _covered(comment, source)
+        known = tuple(dict.fromkeys(code for code in codes if code))
+        yield _Suppression(name, comment, line, known, match["reason"].strip())
+
+
+def _pieces(comment: Comment) -> Iterator[Comment]:
+    """Give what stands behind each mention of us: other tools have their comments there too."""
+    starts = [match.start() for match in _START.finditer(comment.text)]
+    for start, end in pairwise([*starts, len(comment.text)]):
+        yield replace(comment, column=comment.column + start, text=comment.text[start:end])
+
+
+def _is_attempt(text: str) -> bool:
+    match = _ATTEMPT.match(text)
+    if match is None:
+        return False
+    word = match["word"].casefold()
+    return bool(match["codes"]) or closest(word, ("ignore", "ignore-file"), 0.75) is not None
 
 
 def _covered(comment: Comment, source: SourceText) -> int:
@@ -92,8 +123,14 @@ def _covers(item: _Suppression, finding: Finding, root: str) -> bool:
 
 
 def _judge(item: _Suppression, source: SourceText) -> Iterator[Finding]:
-    if not item.codes:
-        yield _note(item, "an ignore comment needs rules: ignore[KS201] and a reason")
+    if item.is_misspelt or not item.codes:
+        fault = "is misspelt" if item.is_misspelt else "names no rules"
+        yield _note(
+            item,
+            f"this ignore comment {fault}, so it hides nothing",
+            "write # kimi-serve: ignore[KS201] and a reason",
+            severity="warning",
+        )
         return
     if not item.reason:
         yield _note(item, "the ignore comment gives no reason", "write why after the bracket")
@@ -120,14 +157,21 @@ def _removal(item: _Suppression, left: list[str], source: SourceText) -> Fix:
     if left:
         text = re.sub(r"\[[^\]]*\]", f"[{', '.join(left)}]", comment.text, count=1)
         return Fix("safe", (Edit(item.file, comment.line, comment.column, end, text),))
-    before = source.line(comment.line)[: comment.column - 1]
-    return Fix("safe", (Edit(item.file, comment.line, len(before.rstrip()) + 1, end, ""),))
+    line = source.line(comment.line)
+    before, behind = line[: comment.column - 1], line[end - 1 :]
+    # What is a comment behind it stays one only with the blank before it.
+    start = comment.column if behind.strip() else len(before.rstrip()) + 1
+    return Fix("safe", (Edit(item.file, comment.line, start, end, ""),))
 
 
 def _note(
-    item: _Suppression, message: str, help: str | None = None, fix: Fix | None = None
+    item: _Suppression,
+    message: str,
+    help: str | None = None,
+    fix: Fix | None = None,
+    severity: Severity = "info",
 ) -> Finding:
     comment = item.comment
-    end = comment.column + len(comment.text)
+    end = comment.column + len(comment.text.rstrip())
     origin = Origin("profile", item.file, comment.line, comment.column, end)
-    return Finding("KS007", "info", message, origin, help=help, fix=fix)
+    return Finding("KS007", severity, message, origin, help=help, fix=fix)

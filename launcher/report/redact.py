@@ -1,63 +1,45 @@
-"""Keeps secrets out of what is printed: values that look like keys in what an engine is given.
+"""Keeps secrets out of what is printed of a plan, whichever way they got into it.
 
 Settings that are secrets by type are "***" before they come here.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from kimi_serve.schemas.plan import SettingValue
 
-HIDDEN = "***"
+from ..secrets import trees
+from ..secrets.known import Known
+from ..secrets.shapes import HIDDEN
 
-_WORDS = re.compile(
-    r"(?:^|[_-])(?:api)?(?:key|token|secret|pass|passwd|password|passphrase|credentials?|auth)"
-    r"(?=[_-]|$)",
-    re.IGNORECASE,
-)
-_LOGIN_IN_URL = re.compile(r"://[^/\s]*@")
+_LONGEST_NUMBER: Final = 8
 
 
 def redacted(values: Sequence[SettingValue]) -> tuple[SettingValue, ...]:
-    """Replace what looks like a secret in engine.env and engine.args, now and overridden."""
+    """Replace what looks like a secret in values, now and overridden."""
     return tuple(
         replace(
             value,
-            value=_redact(value.path, value.value),
-            overrode=tuple((origin, _redact(value.path, old)) for origin, old in value.overrode),
+            value=trees.redacted(value.value),
+            overrode=tuple((origin, trees.redacted(old)) for origin, old in value.overrode),
         )
         for value in values
     )
 
 
-def _redact(path: str, value: Any) -> Any:
-    if path == "engine.env" and isinstance(value, Mapping):
-        variables = cast("Mapping[str, str]", value)
-        return {name: _redact_named(name, text) for name, text in variables.items()}
-    if path == "engine.args" and isinstance(value, Sequence) and not isinstance(value, str):
-        return list(_redact_args(cast("Sequence[str]", value)))
+def hide_in(value: Any, known: Known) -> Any:
+    """Cover secrets in every text of a JSON-ready value."""
+    if isinstance(value, str):
+        return known.hide(value)
+    if isinstance(value, Mapping):
+        table = cast("Mapping[str, Any]", value)
+        return {known.hide(name): hide_in(item, known) for name, item in table.items()}
+    if isinstance(value, (tuple, list)):
+        return [hide_in(item, known) for item in cast("Sequence[Any]", value)]
+    # A password of digits, where a number is wanted; a line or a size has fewer.
+    if isinstance(value, int) and len(str(value)) >= _LONGEST_NUMBER:
+        return HIDDEN if known.ranges(str(value)) else value
     return value
-
-
-def _redact_named(name: str, text: str) -> str:
-    return HIDDEN if _WORDS.search(name) or _LOGIN_IN_URL.search(text) else text
-
-
-def _redact_args(args: Sequence[str]) -> Iterator[str]:
-    """Hide `--some-key=VALUE`, and VALUE where it is the item after `--some-key`."""
-    flag = ""
-    for item in args:
-        name, is_joined, text = item.partition("=")
-        if not item.startswith("--"):
-            yield _redact_named(flag, item)
-            flag = ""
-        elif is_joined:
-            yield f"{name}={_redact_named(name, text)}"
-            flag = ""
-        else:
-            yield item
-            flag = name

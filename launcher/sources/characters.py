@@ -9,6 +9,8 @@ _QUOTES = frozenset("\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2032\u203
 _DASHES = frozenset("\u2010\u2011\u2012\u2013\u2014\u2015\u2043\u2212\ufe58\ufe63\uff0d")
 # Letters by category, but drawn as nothing.
 _BLANKS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+# YAML 1.1 ends a line here, YAML 1.2 does not: what follows is a comment to one and not the other.
+OLD_BREAKS = "\x85\u2028\u2029"
 _SHOWN_LENGTH = 80
 
 
@@ -46,10 +48,13 @@ def is_look_alike(character: str) -> bool:
 def plain_for(character: str) -> str | None:
     """Give what an odd character was most likely meant to be; None for a quote or a letter.
 
-    A quote cannot be replaced alone: it may stand for one that delimits.
+    A quote cannot be replaced alone: it may stand for one that delimits. Nor can a line break that
+    not every reader sees: whether the text goes on is for people to say.
     """
     if character in _DASHES:
         return "-"
+    if character in OLD_BREAKS:
+        return None
     if character in _QUOTES or "\uff01" <= character <= "\uff5e" or character in _BLANKS:
         return None
     return " " if unicodedata.category(character) == "Zs" else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kimi_serve.schemas.fields import SettingField, sections, setting_fields
+from kimi_serve.schemas.fields import SettingField, keys_of, sections, setting_fields
 from kimi_serve.schemas.findings import Finding
 from kimi_serve.schemas.provenance import Origin
 
@@ -65,7 +65,15 @@ def _read_option(
 
 def _read_set_item(item: str, number: int, place: Surroundings, notes: Notes) -> Leaf | None:
     """Read `PATH=YAML` as strictly as a profile; an unreadable item is not repeated."""
-    written, equals, text = item.partition("=")
+    field = _set_field(item, number, notes)
+    text = item.partition("=")[2]
+    node = parse_yaml(text, notes) if field and text.strip() else _empty()
+    return read_node(field, _WHOLE, node, place, notes) if field and node else None
+
+
+def _set_field(item: str, number: int, notes: Notes) -> SettingField | None:
+    """Give the setting of a `--set` item; None when it names none, which is noted then."""
+    written, equals, _ = item.partition("=")
     path = written.strip()
     field = setting_fields().get(path)
     known = path if field else f"item {number}"
@@ -75,14 +83,20 @@ def _read_set_item(item: str, number: int, place: Surroundings, notes: Notes) ->
         return None
     if field is None:
         _note_unknown(path, notes)
-        return None
-    node = parse_yaml(text, notes) if text.strip() else _empty()
-    return read_node(field, _WHOLE, node, place, notes) if node else None
+    return field
+
+
+def check_set_items(items: Sequence[str]) -> tuple[Finding, ...]:
+    """Find `--set` items that name no setting; what they set it to is not looked at."""
+    notes = Notes.on(Origin("flag", "command line"))
+    for number, item in enumerate(items, start=1):
+        _set_field(item, number, notes)
+    return tuple(notes.findings)
 
 
 def _note_unknown(path: str, notes: Notes) -> None:
     if path in sections():
-        help = f"name one of its keys: {', '.join(sections()[path].model_fields)}"
+        help = f"name one of its keys: {', '.join(keys_of(path))}"
         notes.add("KS101", f"`{path}` is a section, not a setting", path=path, help=help)
         return
     suggestion = suggest_path(path)

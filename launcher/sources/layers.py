@@ -25,6 +25,7 @@ class Leaf:
 
     `raw` is what was written: text, or lists and mappings of text; "***" for a secret. `items` and
     `entries` say where the parts of a list or a mapping stand, in sources that have places.
+    `variable` is the one that a secret was read from, "" where there is none.
     """
 
     path: str
@@ -33,15 +34,20 @@ class Leaf:
     origin: Origin
     items: tuple[Origin, ...] = ()
     entries: Mapping[str, EntryOrigin] = field(default_factory=lambda: dict[str, EntryOrigin]())
+    variable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """All that one file, the environment or the command line gave."""
+    """All that one file, the environment or the command line gave.
+
+    `name` is fit to be printed; `file` is the name of a file as it is.
+    """
 
     name: str
     leaves: tuple[Leaf, ...] = ()
     findings: tuple[Finding, ...] = ()
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)

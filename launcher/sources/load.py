@@ -6,7 +6,7 @@ switch in the inherited environment, `KIMI_SERVE_*` variables, explicit flags.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -14,15 +14,14 @@ from typing import Any, cast
 from pydantic import SecretStr
 
 from kimi_serve.schemas.errors import ConfigError
-from kimi_serve.schemas.fields import SettingField, setting_fields
+from kimi_serve.schemas.fields import SettingField, setting_fields, settings_of
 from kimi_serve.schemas.findings import Finding
 from kimi_serve.schemas.plan import LoadedSettings, SettingValue
 from kimi_serve.schemas.provenance import DEFAULT, Origin
-from kimi_serve.schemas.settings import Settings
 
 from .environment import read_engine_environment, read_environment
 from .flags import read_flags
-from .layers import Layer
+from .layers import Layer, Leaf
 from .profile import read_profiles
 from .scalars import REDACTED
 
@@ -75,12 +74,15 @@ def merge(layers: Layers) -> LoadedSettings:
         raise ConfigError(f"{errors} {noun} in the configuration", findings=findings)
     histories = _histories(layers)
     winners = {leaf.path: leaf for layer in layers.layers for leaf in layer.leaves}
-    sections: dict[str, dict[str, Any]] = {}
+    sections: dict[str, Any] = {}
     for path, field in setting_fields().items():
         if path in histories:
-            sections.setdefault(field.section, {})[field.name] = histories[path][0][1]
+            section = sections
+            for name in field.section.split("."):
+                section = section.setdefault(name, {})
+            section[field.name] = histories[path][0][1]
     return LoadedSettings(
-        settings=Settings.model_validate(sections),
+        settings=settings_of(sections),
         values=tuple(
             _setting_value(field, histories.get(path, []))
             for path, field in setting_fields().items()
@@ -88,7 +90,17 @@ def merge(layers: Layers) -> LoadedSettings:
         findings=findings,
         items={path: leaf.items for path, leaf in winners.items() if leaf.items},
         entries={path: leaf.entries for path, leaf in winners.items() if leaf.entries},
+        references=dict(_references(winners.values())),
     )
+
+
+def _references(leaves: Iterable[Leaf]) -> Iterator[tuple[str, str]]:
+    """Give the variables that secrets were read from."""
+    for leaf in leaves:
+        is_own = leaf.origin.kind == "env" and setting_fields()[leaf.path].is_secret
+        variable = leaf.origin.name if is_own else leaf.variable
+        if variable:
+            yield leaf.path, variable
 
 
 def _histories(layers: Layers) -> dict[str, list[tuple[Origin, Any]]]:

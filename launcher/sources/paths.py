@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -35,21 +36,36 @@ def working_folder() -> str:
 
 
 def absolute(text: str, place: Surroundings) -> str:
-    """Expand `~` and make `text` absolute; RefusedError when it names no place."""
+    """Expand `~` and make `text` absolute; RefusedError when it names no place.
+
+    Without `env` a home stays `~`: whose it is depends on who runs this.
+    """
     if not text:
         raise RefusedError("KS104", "a path is empty")
     if text.startswith("~"):
-        text = _expand_home(text, place.env or {})
+        if place.env is None:
+            return text
+        text = _expand_home(text, place.env)
     return os.path.normpath(os.path.join(place.folder, text))
 
 
 def _expand_home(text: str, env: Mapping[str, str]) -> str:
     home = env.get("HOME", "")
     is_own = text == "~" or text.startswith("~/")
-    expanded = f"{home}{text[1:]}" if is_own and home else os.path.expanduser(text)
+    expanded = f"{home}{text[1:]}" if is_own and home else _by_account(text)
     if expanded.startswith("~"):
         raise RefusedError("KS104", f"the home directory of {shown(text)} is not known")
     return expanded
+
+
+def _by_account(text: str) -> str:
+    """Expand by the machine's list of accounts; `~` alone is the account that runs this."""
+    name, slash, rest = text[1:].partition("/")
+    try:
+        account = pwd.getpwnam(name) if name else pwd.getpwuid(os.getuid())
+    except (KeyError, ValueError):
+        return text
+    return f"{account.pw_dir}{slash}{rest}"
 
 
 def place_value(field: SettingField, value: Any, place: Surroundings) -> Any:
@@ -58,6 +74,8 @@ def place_value(field: SettingField, value: Any, place: Surroundings) -> Any:
         if field.is_file_path and isinstance(value, tuple):
             return tuple(absolute(item, place) for item in cast(tuple[str, ...], value))
         if field.is_file_path and isinstance(value, str):
+            return absolute(value, place)
+        if field.is_program and isinstance(value, str) and ("/" in value or value[:1] in ("~", "")):
             return absolute(value, place)
         if field.is_model_path and isinstance(value, str) and value:
             return _place_model(value, place)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from kimi_serve.schemas.fields import sections, setting_fields
+from kimi_serve.schemas.fields import keys_of, sections, setting_fields
 from kimi_serve.schemas.provenance import Origin
 
-from .characters import bare, find_odd, plain_for, printable, shown
+from .characters import bare, find_odd, is_invisible, plain_for, printable, shown
+from .files import read_file
 from .layers import Layer, Leaf, Mend, Notes, RefusedError, Span
 from .paths import Surroundings, absolute, working_folder
 from .suggest import similar_key, suggest_key
@@ -66,7 +67,7 @@ class _Reader:
     def read(self, name: str) -> None:
         """Read a file that was named by the user."""
         try:
-            data = _load(name)
+            data = read_file(name, MAX_BYTES + 1, is_named=True)
         except (OSError, ValueError) as error:
             origin = Origin("profile", printable(name))
             notes = Notes.on(origin)
@@ -99,12 +100,18 @@ class _Reader:
         findings = sorted(
             notes.findings, key=lambda found: (found.origin.line or 0, found.origin.column or 0)
         )
-        self.layers.append(Layer(shown_name, leaves, tuple(findings)))
+        self.layers.append(Layer(shown_name, leaves, tuple(findings), name))
 
     def _extend(
         self, parent: Scalar, name: str, folder: str, chain: tuple[str, ...], notes: Notes
     ) -> None:
         try:
+            if self._env is None and parent.text.startswith("~"):
+                raise RefusedError(
+                    "KS004",
+                    f"{shown(parent.text)} is another file for everybody who runs this",
+                    "write a path that is relative to this file; only --env looks up a home",
+                )
             target = absolute(parent.text, Surroundings(folder, self._env))
             real = os.path.realpath(target)
             if real in chain:
@@ -115,7 +122,7 @@ class _Reader:
                 return
             if len(chain) >= _MAX_CHAIN:
                 raise RefusedError("KS004", f"more than {_MAX_CHAIN} files extend each other")
-            data = _load(target)
+            data = read_file(target, MAX_BYTES + 1)
         except RefusedError as error:
             notes.add("KS004", error.message, parent.span, path=EXTENDS, help=error.help)
         except (OSError, ValueError) as error:
@@ -139,45 +146,67 @@ def read_sections(root: Table, place: Surroundings, notes: Notes) -> tuple[Leaf,
     for first, again in repeated_keys(root):
         note_repeat(notes, first, again, again.text if again.text in sections() else "")
     leaves: dict[str, Leaf] = {}
-    for key, node in root.entries:
+    for key, node in _entries(root):
         if key.text == EXTENDS or isinstance(node, Broken):
             continue
-        if key.text not in sections():
+        if key.text not in keys_of(None):
             _note_unknown(key, None, notes)
-        elif isinstance(node, Table):
-            leaves |= {leaf.path: leaf for leaf in _read_section(key.text, node, place, notes)}
-        elif isinstance(node, Scalar) and scalar_kind(node) == "null":
-            notes.add(
-                "KS106",
-                f"the section `{key.text}` is empty",
-                key.span,
-                path=key.text,
-                help="remove it, or give it a setting",
-                mend=_emptied(key, node),
-            )
         else:
-            what = "a list" if isinstance(node, Items) else "one value"
-            notes.add(
-                "KS104",
-                f"`{key.text}` is a section of settings, not {what}",
-                node.span,
-                path=key.text,
-                help=_keys_of(key.text),
-            )
+            found = _read_section(key.text, key, node, place, notes)
+            leaves |= {leaf.path: leaf for leaf in found}
     return tuple(leaves.values())
 
 
-def _read_section(section: str, table: Table, place: Surroundings, notes: Notes) -> Sequence[Leaf]:
+def _entries(table: Table) -> Iterator[tuple[Scalar, Node]]:
+    """Give the entries; what stands above a key indented with pasted blanks is not empty.
+
+    To YAML it is: that key is one of the table itself, and refused for its blanks.
+    """
+    for index, (key, node) in enumerate(table.entries):
+        after = "".join(below.text for below, _ in table.entries[index + 1 : index + 2])
+        is_above = isinstance(node, Scalar) and not node.text and is_invisible(after[:1] or "-")
+        yield key, Broken(node.span) if is_above else node
+
+
+def _read_section(
+    section: str, key: Scalar, node: Node, place: Surroundings, notes: Notes
+) -> Sequence[Leaf]:
+    """Read what stands behind the key of a section: it must be a mapping of settings."""
+    if isinstance(node, Table):
+        return _read_keys(section, node, place, notes)
+    if isinstance(node, Scalar) and scalar_kind(node) == "null":
+        notes.add(
+            "KS106",
+            f"the section `{section}` is empty",
+            key.span,
+            path=section,
+            help="remove it, or give it a setting",
+            mend=_emptied(key, node),
+        )
+    elif not isinstance(node, Broken):
+        what = "a list" if isinstance(node, Items) else "one value"
+        notes.add(
+            "KS104",
+            f"`{section}` is a section of settings, not {what}",
+            node.span,
+            path=section,
+            help=_keys_of(section),
+        )
+    return ()
+
+
+def _read_keys(section: str, table: Table, place: Surroundings, notes: Notes) -> Sequence[Leaf]:
     for first, again in repeated_keys(table):
         note_repeat(notes, first, again, f"{section}.{again.text}")
     leaves: list[Leaf] = []
-    for key, node in table.entries:
-        field = setting_fields().get(f"{section}.{key.text}")
-        if field is None:
+    for key, node in _entries(table):
+        path = f"{section}.{key.text}"
+        field = setting_fields().get(path)
+        if path in sections():
+            leaves += _read_section(path, key, node, place, notes)
+        elif field is None:
             _note_unknown(key, section, notes)
-            continue
-        leaf = read_node(field, key.span, node, place, notes)
-        if leaf:
+        elif leaf := read_node(field, key.span, node, place, notes):
             leaves.append(leaf)
     return leaves
 
@@ -218,7 +247,7 @@ def _cleaned(key: Scalar, section: str | None) -> Mend | None:
     """Drop or replace what is odd in a key, if a key of this section is left."""
     plain = [plain_for(char) if find_odd(char) else char for char in key.text]
     name = "".join(char or "" for char in plain).strip()
-    is_known = name in (sections()[section].model_fields if section else sections())
+    is_known = name in keys_of(section)
     return Mend(key.span, name) if is_known and key.is_plain and None not in plain else None
 
 
@@ -234,8 +263,8 @@ def _emptied(key: Scalar, node: Scalar) -> Mend | None:
 
 def _keys_of(section: str | None) -> str:
     if section is None:
-        return f"the sections are {', '.join(sections())}"
-    return f"the keys of `{section}` are {', '.join(sections()[section].model_fields)}"
+        return f"the sections are {', '.join(keys_of(None))}"
+    return f"the keys of `{section}` are {', '.join(keys_of(section))}"
 
 
 def _parents(values: Iterable[Node], notes: Notes) -> list[Scalar]:
@@ -253,11 +282,6 @@ def _parents(values: Iterable[Node], notes: Notes) -> list[Scalar]:
                     path=EXTENDS,
                 )
     return found
-
-
-def _load(name: str) -> bytes:
-    with open(name, "rb") as file:
-        return file.read(MAX_BYTES + 1)
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -10,16 +10,24 @@ from pydantic import SecretStr
 
 from kimi_serve.schemas.fields import SettingField
 
-from .characters import shown
-from .layers import RefusedError
+from .characters import bare, shown
+from .files import read_file
+from .layers import UNSET, Mend, Notes, RefusedError, Unset
 from .paths import Surroundings, absolute
 from .scalars import REDACTED, refuse_odd
+from .suggest import nearest
+from .yaml_nodes import Broken, Items, Node, Scalar, Table, scalar_kind
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|(?P<broken>\$\{)")
 # Only what looks like a variable or a path is ever repeated: it may be the secret itself.
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _FILE = re.compile(r"[\w.~-]*(/[\w.-]+)+", re.ASCII)
 _MAX_SECRET_BYTES: Final = 64 * 1024
+# Other words for the two kinds of reference; secrets elsewhere are written with some of them.
+_KINDS: Final = {
+    **dict.fromkeys(("env", "environment", "variable", "var", "env_var", "from_env"), "env"),
+    **dict.fromkeys(("file", "path", "filename", "from_file"), "file"),
+}
 
 
 def expand(text: str, env: Mapping[str, str] | None) -> str | None:
@@ -54,7 +62,68 @@ def _look_up(name: str, env: Mapping[str, str]) -> str:
     return value
 
 
-def secret_from_variable(field: SettingField, name: str, place: Surroundings) -> SecretStr:
+def read_secret(
+    field: SettingField, node: Node, place: Surroundings, notes: Notes
+) -> SecretStr | Unset:
+    """Read `{env: NAME}` or `{file: PATH}`; nothing of any other form is ever repeated."""
+    if isinstance(node, Table) and len(node.entries) == 1:
+        ((key, value),) = node.entries
+        if isinstance(value, Broken):
+            return UNSET
+        if isinstance(value, Scalar) and scalar_kind(value) == "str" and value.text:
+            if key.text == "env":
+                return _from_variable(field, value.text, place)
+            if key.text == "file":
+                return _from_file(field, value.text, place)
+        meant = _meant_kind(key.text)
+        if meant and meant != key.text:
+            _note_misspelt(field, key, meant, notes)
+            return UNSET
+    raise _refused(field, node, is_flag=notes.place(node.span).kind == "flag")
+
+
+def _meant_kind(key: str) -> str | None:
+    """Give the kind of reference, `env` or `file`, that a key of a secret was meant to be."""
+    word = key.strip().casefold().replace("-", "_")
+    return _KINDS.get(word) or nearest(word, ("env", "file"))
+
+
+def _note_misspelt(field: SettingField, key: Scalar, meant: str, notes: Notes) -> None:
+    notes.add(
+        "KS101",
+        f"unknown key `{bare(key.text)}` in `{field.path}`; did you mean `{meant}`?",
+        key.span,
+        path=field.path,
+        help="write {env: NAME} or {file: PATH}",
+        mend=Mend(key.span, meant, "unsafe") if "\n" not in key.text else None,
+    )
+
+
+def _refused(field: SettingField, node: Node, *, is_flag: bool) -> RefusedError:
+    """Say why a node is no reference to a secret: it is the secret itself, or nothing at all."""
+    help = f"write {{env: NAME}} or {{file: PATH}}, or set {field.env_name}"
+    if isinstance(node, Scalar) and not node.text.strip():
+        return RefusedError("KS104", f"`{field.path}` is empty", f"{help}, or remove the key")
+    if isinstance(node, Items) and not node.items:
+        return RefusedError("KS104", f"`{field.path}` must be a reference, not a list", help)
+    if isinstance(node, Table) and (not node.entries or _is_incomplete(node)):
+        return RefusedError("KS104", f"`{field.path}` takes one of `env` and `file`", help)
+    place = "--set" if is_flag else "a file"
+    message = f"`{field.path}` is a secret and must not stand in {place}"
+    return RefusedError("KS505", message, help)
+
+
+def _is_incomplete(node: Table) -> bool:
+    """Tell whether nothing stands there but references, none of them or both of them whole."""
+    values = [value for _, value in node.entries]
+    is_one = len(values) == 1
+    return all(key.text in ("env", "file") for key, _ in node.entries) and all(
+        isinstance(value, Scalar) and (not value.text if is_one else scalar_kind(value) == "str")
+        for value in values
+    )
+
+
+def _from_variable(field: SettingField, name: str, place: Surroundings) -> SecretStr:
     """Give the secret that a variable holds; a stand-in when there is no `env` to look into."""
     subject = f"the variable {name}" if _VARIABLE.fullmatch(name) else "the variable named here"
     if place.env is None:
@@ -67,14 +136,14 @@ def secret_from_variable(field: SettingField, name: str, place: Surroundings) ->
     return SecretStr(value)
 
 
-def secret_from_file(field: SettingField, path: str, place: Surroundings) -> SecretStr:
+def _from_file(field: SettingField, path: str, place: Surroundings) -> SecretStr:
     """Give the secret that a file holds, without its last line break; None as above."""
     subject = f"the file {path}" if _FILE.fullmatch(path) else "the file named here"
     if place.env is None:
         return SecretStr(REDACTED)
     try:
-        with open(absolute(path, place), "rb") as file:
-            data = file.read(_MAX_SECRET_BYTES + 1)
+        # A shell may hand a secret over by a descriptor: it is never written to a disk then.
+        data = read_file(absolute(path, place), _MAX_SECRET_BYTES + 1, is_named=True)
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         raise RefusedError("KS104", f"`{field.path}`: {subject} is not UTF-8") from None

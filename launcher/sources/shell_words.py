@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import Literal
 
 from kimi_serve.schemas.findings import Edit, Fix
@@ -15,6 +16,20 @@ _OPEN = {"{": "}", "[": "]"}
 def is_several(text: str) -> bool:
     """Tell whether a text is a flag with more behind a blank."""
     return re.match(r"-{1,2}[A-Za-z][\w.-]*(=\S*)?\s+\S", text) is not None
+
+
+def is_shells(text: str) -> bool:
+    """Tell whether only a shell could say what the words of a text are.
+
+    It has variables, homes, pipes or escapes, an open quote, or is a whole command.
+    """
+    if re.search(r"[$;|&><`~\\]", text) or not text.lstrip().startswith("-"):
+        return True
+    try:
+        shlex.split(text)
+    except ValueError:
+        return True
+    return False
 
 
 def split_words(text: str) -> list[str]:

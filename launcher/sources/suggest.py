@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
-from kimi_serve.schemas.fields import ENV_PREFIX, SettingField, sections, setting_fields
+from kimi_serve.schemas.fields import ENV_PREFIX, SettingField, keys_of, setting_fields
+
+from .near import closest
 
 # Upstream's own switch, spelt as a key of a profile or with our prefix.
 _UPSTREAM = {"sglang_force_cpu_image_preprocessing": "image.force_cpu_preprocessing"}
@@ -16,15 +18,12 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
     """Give the candidate that `word` was most likely meant to be."""
     if len(word) > _MAX_LENGTH:
         return None
-    from difflib import get_close_matches  # slow to load, and most texts have no mistake
-
-    found = get_close_matches(word.casefold(), candidates, n=1, cutoff=0.6)
-    return found[0] if found else None
+    return closest(word.casefold(), candidates, 0.6)
 
 
 def suggest_key(section: str | None, key: str) -> str | None:
     """Give a clause for an unknown `key` of `section` (None: at the root of a profile)."""
-    own = sections()[section].model_fields if section else sections()
+    own = keys_of(section)
     head, colon, _ = key.partition(":")
     if colon and head in own:
         return f"a space is missing after `{head}:`"
@@ -42,7 +41,7 @@ def suggest_key(section: str | None, key: str) -> str | None:
 
 def similar_key(section: str | None, key: str) -> str | None:
     """Give the key of the same section that an unknown `key` was most likely meant to be."""
-    own = sections()[section].model_fields if section else sections()
+    own = keys_of(section)
     word = _normalise(key)
     if word in own:
         return word
@@ -71,7 +70,7 @@ def suggest_variable(name: str) -> str | None:
     homes = _by_name().get(tail, ())
     if len(homes) == 1:
         return homes[0].env_name
-    by_tail = {f"{field.section}__{field.name}": field for field in setting_fields().values()}
+    by_tail = {field.parameter: field for field in setting_fields().values()}
     match = nearest(tail, by_tail)
     return by_tail[match].env_name if match else None
 
@@ -119,7 +118,7 @@ def _by_alias() -> dict[str, SettingField]:
     aliases = {word: setting_fields()[path] for word, path in _UPSTREAM.items()}
     for field in setting_fields().values():
         flag = field.flag.removeprefix("--").replace("-", "_")
-        spellings = [f"{field.section}__{field.name}", f"{field.section}_{field.name}", flag]
+        spellings = [field.parameter, field.parameter.replace("__", "_"), flag]
         if field.kind == "bool":
             spellings.append(f"no_{flag}")
         spellings += [f"{ENV_PREFIX.lower()}{spelling}" for spelling in spellings]

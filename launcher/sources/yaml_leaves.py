@@ -18,9 +18,9 @@ from .characters import bare, find_odd_in_prose, plain_for, shown
 from .checks import allowed, check_value, must_be
 from .layers import UNSET, Leaf, Mend, Notes, RefusedError, Span, Unset
 from .paths import Surroundings, place_value
-from .references import expand, secret_from_file, secret_from_variable
+from .references import expand, read_secret
 from .scalars import REDACTED, refuse_odd
-from .shell_words import flow_list, replace_fix, split_words
+from .shell_words import flow_list, is_shells, replace_fix, split_words
 from .suggest import nearest
 from .yaml_nodes import (
     Broken,
@@ -35,6 +35,7 @@ from .yaml_nodes import (
     old_bool,
     scalar_kind,
 )
+from .yaml_numbers import odd_number
 
 
 def read_node(
@@ -60,7 +61,17 @@ def read_node(
     items, entries = _places(field, node, notes)
     # A reference is not the value: what is said of a secret is said of its setting.
     stands = key if field.is_secret and isinstance(node, Table) else span
-    return Leaf(field.path, raw, value, notes.place(stands), items, entries)
+    variable = _variable(node) if field.is_secret else ""
+    return Leaf(field.path, raw, value, notes.place(stands), items, entries, variable)
+
+
+def _variable(node: Node) -> str:
+    """Give NAME of `{env: NAME}`."""
+    if isinstance(node, Table):
+        for key, value in node.entries:
+            if key.text == "env" and isinstance(value, Scalar):
+                return value.text
+    return ""
 
 
 def _places(
@@ -102,7 +113,7 @@ class _Reader:
             help = f"write {allowed(field)}, or remove the key"
             raise RefusedError("KS104", f"`{field.path}` has no value", help)
         if field.is_secret:
-            return self._secret(node)
+            return read_secret(field, node, self._place, self._notes)
         if field.kind == "list":
             return self._list(node)
         if field.kind == "mapping":
@@ -137,12 +148,7 @@ class _Reader:
 
     def _number(self, node: Scalar) -> int | float:
         kind = scalar_kind(node)
-        if is_old_number(node):
-            raise RefusedError(
-                "KS005",
-                f"`{self._field.path}`: {bare(node.text)} differs between YAML 1.1 and 1.2",
-                "write it in plain decimal digits, without leading zeros, colons or underscores",
-            )
+        self._judge_spelling(node)
         try:
             if kind == "int":
                 return int_value(node.text)
@@ -154,6 +160,22 @@ class _Reader:
         raise RefusedError(
             "KS104", must_be(self._field, _shown_node(node)), self._number_help(node)
         )
+
+    def _judge_spelling(self, node: Scalar) -> None:
+        """Refuse, or note, a number that readers of YAML disagree about."""
+        odd = odd_number(node, is_whole=self._field.kind == "int")
+        if odd is None:
+            return
+        path = self._field.path
+        help = f"write {odd.decimal}" if odd.decimal else _PLAIN_DIGITS
+        mend = _instead(node, odd.decimal) if odd.decimal else None
+        if not odd.is_taken:
+            message = f"`{path}`: {bare(node.text)} differs between YAML 1.1 and 1.2"
+            raise RefusedError("KS005", message, help, mend=mend)
+        taken = f"; taken as {odd.decimal}" if odd.decimal else ""
+        message = f"`{path}`: {odd.message}{taken}"
+        span = node.span
+        self._notes.add("KS005", message, span, severity="warning", path=path, help=help, mend=mend)
 
     def _number_help(self, node: Scalar) -> str | None:
         as_plain = Scalar(node.text, True, node.span)
@@ -214,15 +236,18 @@ class _Reader:
     def _note_shell_line(self, node: Scalar) -> None:
         """Refuse arguments in one string, and write them as the list that was meant."""
         place = self._notes.place(node.span)
-        written = flow_list(split_words(node.text))
+        written = None if is_shells(node.text) else flow_list(split_words(node.text))
+        help = "write a list, one item for each argument"
+        if written is None:
+            help += ", with what a shell would have made of it"
         self._notes.add(
             "KS602",
             f"`{self._field.path}` is one string: no shell takes it apart, and one that did would "
             "drop the quotes of JSON",
             node.span,
             path=self._field.path,
-            help="write a list, one item for each argument",
-            fix=replace_fix(place, node.text, written, "safe"),
+            help=help,
+            fix=replace_fix(place, node.text, written, "safe") if written else None,
         )
 
     def _mapping(self, node: Node) -> Any:
@@ -266,26 +291,9 @@ class _Reader:
     def _refuse_odd(self, node: Scalar) -> None:
         refuse_odd(self._field, node.text)
 
-    def _secret(self, node: Node) -> Any:
-        """Read `{env: NAME}` or `{file: PATH}`; nothing of any other form is ever repeated."""
-        if isinstance(node, Table) and len(node.entries) == 1:
-            (key, value) = node.entries[0]
-            if isinstance(value, Broken):
-                return UNSET
-            if isinstance(value, Scalar) and scalar_kind(value) == "str" and value.text:
-                if key.text == "env":
-                    return secret_from_variable(self._field, value.text, self._place)
-                if key.text == "file":
-                    return secret_from_file(self._field, value.text, self._place)
-        place = "--set" if self._notes.place(node.span).kind == "flag" else "a file"
-        raise RefusedError(
-            "KS505",
-            f"`{self._field.path}` is a secret and must not stand in {place}",
-            f"write {{env: NAME}} or {{file: PATH}}, or set {self._field.env_name}",
-        )
-
 
 _ARGUMENTS = "engine.args"
+_PLAIN_DIGITS = "write it in plain decimal digits, without leading zeros, colons or underscores"
 # A secret whose variable or file is not looked at: it is known to be set, and no more.
 _UNREAD = SecretStr(REDACTED)
 

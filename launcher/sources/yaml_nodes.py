@@ -54,6 +54,7 @@ _OLD_BOOL = re.compile(r"(?P<true>y|Y|yes|Yes|YES|on|On|ON)|n|N|no|No|NO|off|Off
 _OLD_NUMBER = re.compile(
     r"[-+]?0[0-9_]+|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?"
     r"|[-+]?[0-9]+_[0-9_]*(\.[0-9_]*)?|[-+]?0b[01_]+|[-+]?0x[0-9a-fA-F]*_[0-9a-fA-F_]*"
+    r"|[-+]0x[0-9a-fA-F]+"
 )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 import yaml
 
-from .characters import OddCharacter, find_invisible, plain_for
+from .characters import OLD_BREAKS, OddCharacter, find_invisible, plain_for
 from .layers import Mend, Notes, Span
 from .yaml_nodes import Broken, Items, Node, Scalar, ScalarKind, Table, scalar_kind
 
@@ -33,19 +33,38 @@ def parse_yaml(data: bytes | str, notes: Notes) -> Node | None:
         return None
     text = text.removeprefix("\ufeff")
     lines = _Lines(text)
-    refused = _NOT_YAML.search(text)
+    refused = _first_refused(text)
     if refused:
         odd = OddCharacter(refused.group(), lines.span(refused.start()).column - 1)
         span = lines.span(refused.start())
         message = f"{odd} of the line is not allowed here"
-        notes.add("KS006", message, span, mend=_plain(refused.group(), span))
+        help = None
+        if refused.group() in OLD_BREAKS:
+            message = f"{odd} of the line ends it for readers of YAML 1.1, and for no others"
+            help = "write a line break, or nothing: a setting may hide behind a comment here"
+        notes.add("KS006", message, span, help=help, mend=_plain(refused.group(), span))
         return None
     return _build(text, lines, notes)
 
 
-# What YAML 1.2 calls not printable, and the byte order mark inside a text.
-_NOT_YAML = re.compile(
-    r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+# What YAML 1.2 calls not printable, the byte order mark inside a text, and `OLD_BREAKS`.
+_NOT_YAML: Final = (
+    r"[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd"
+    r"\U00010000-\U0010ffff]"
+)
+_NOT_YAML_ASCII = re.compile(r"[^\t\n\r\x20-\x7e]")
+
+
+def _first_refused(text: str) -> re.Match[str] | None:
+    """Find a character that YAML does not take; the whole pattern is slow to compile."""
+    return (_NOT_YAML_ASCII if text.isascii() else re.compile(_NOT_YAML)).search(text)
+
+
+_OTHER_MARKS: Final = (
+    (b"\xff\xfe\0\0", "UTF-32"),
+    (b"\0\0\xfe\xff", "UTF-32"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
 )
 
 
@@ -55,10 +74,11 @@ def _decode(data: bytes, notes: Notes) -> str | None:
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8").removeprefix("\ufeff")
         found = f"byte 0x{data[error.start]:02x} at offset {error.start}"
-        is_utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+        # The mark of UTF-32 begins like that of UTF-16.
+        other = next((name for mark, name in _OTHER_MARKS if data.startswith(mark)), "")
         notes.add(
             "KS001",
-            "the file is UTF-16, not UTF-8" if is_utf16 else f"{found} is not UTF-8",
+            f"the file is {other}, not UTF-8" if other else f"{found} is not UTF-8",
             _Lines(before).span(len(before)),
             help="save the file as UTF-8",
         )

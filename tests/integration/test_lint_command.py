@@ -121,7 +121,7 @@ def test_a_fault_of_ours_is_exit_2_without_a_traceback(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError(SECRET)
 
-    monkeypatch.setattr(session, "lint_profile", broken)
+    monkeypatch.setattr(session, "lint_one", broken)
     code, out, err = lint("clean.yaml", "--format", "json")
     assert code == 2
     assert "internal error: RuntimeError" in json.loads(out)["errors"][0]["message"]
@@ -344,3 +344,100 @@ def test_a_text_where_variables_belong_is_not_repeated(tmp_path: Path) -> None:
         )
         assert result.returncode == 1
         assert "hunter2LEAK" not in result.stdout + result.stderr
+
+
+def test_an_unreadable_file_is_never_deselected(lint: Runner) -> None:
+    Path("broken.yaml").write_text("a: [\n")
+    for choice in (["--select", "KS5"], ["--ignore", "KS0"]):
+        code, out, _ = lint("broken.yaml", *choice)
+        assert (code, "KS001" in out) == (1, True)
+
+
+@pytest.mark.parametrize("item", ["nonsense", "foo.bar=1", "server=1", "server.port"])
+def test_set_without_a_setting_is_wrong_usage(lint: Runner, item: str) -> None:
+    code, out, err = lint("clean.yaml", "--set", item, "--format", "json")
+    assert code == 2
+    assert json.loads(out)["errors"]
+    assert "--set" in err
+    assert lint("clean.yaml", "--set", "server.port=x")[0] == 1
+
+
+def test_no_home_directory_is_looked_at(lint: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("homes.yaml").write_text(
+        "extends: ~/base.yaml\nmodel: {path: ~/k25, tokenizer_path: ~}\n"
+        'media: {allowed_local_dirs: [/srv/pics, "~", "~/x", ~root]}\n'
+        'engine: {kind: vllm, python: ~/bin/python, args: [--allowed-local-media-path, "~"]}\n'
+    )
+    Path("base.yaml").write_text("log: {levl: 1}\n")
+    said: set[tuple[int, str, str]] = set()
+    for home in ("/srv/pics", str(Path.cwd()), "/root", "", None):
+        if home is None:
+            monkeypatch.delenv("HOME", raising=False)
+        else:
+            monkeypatch.setenv("HOME", home)
+        said.add(lint("homes.yaml", "--select", "KS"))
+    assert len(said) == 1
+    assert "KS004 '~/base.yaml'" in said.pop()[1]
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    assert "unknown key `levl`" in lint("homes.yaml", "--env")[1]
+
+
+@pytest.mark.timeout(60)
+def test_nothing_is_waited_for(lint: Runner) -> None:
+    os.mkfifo("pipe")
+    for argv in (
+        ["pipe"],
+        ["/dev/zero"],
+        ["."],
+        ["clean.yaml", "--env-file", "pipe"],
+        ["clean.yaml", "--env-file", "/dev/zero"],
+        ["clean.yaml", "--baseline", "pipe"],
+        ["pipe", "--fix"],
+    ):
+        code, _, err = lint(*argv)
+        assert code == 2
+        assert re.search("regular file|directory", err)
+    assert not Path("pipe").is_file()
+    Path("long.env").write_text("# " + "x" * 300_000)
+    assert lint("clean.yaml", "--env-file", "long.env")[0] == 2
+
+
+def test_a_file_is_linted_once_under_its_first_name(lint: Runner) -> None:
+    Path("link.yaml").symlink_to("bad.yaml")
+    os.link("bad.yaml", "hard.yaml")
+    Path("child.yaml").write_text("extends: bad.yaml\n")
+    names = ("./bad.yaml", "bad.yaml", "link.yaml", "hard.yaml", "child.yaml")
+    code, out, _ = lint(*names, "--format", "json", "--select", "KS101")
+    document = json.loads(out)
+    assert code == 1
+    assert document["files"] == ["./bad.yaml", "child.yaml"]
+    assert [each["origin"]["file"] for each in document["findings"]] == ["./bad.yaml"]
+    (found,) = json.loads(lint("child.yaml", "./bad.yaml", "--format", "json")[1])["findings"]
+    assert found["origin"]["file"] == "./bad.yaml"
+
+
+def test_a_diff_of_nothing_says_so(lint: Runner) -> None:
+    code, out, err = lint("bad.yaml", "--diff")
+    assert (code, out) == (1, "")
+    assert "nothing here can be mended by itself: 1 finding stays" in err
+    assert "mended" not in lint("clean.yaml", "--diff", "--select", "KS1")[2]
+    Path("two.yaml").write_text(f"server: {{port: 0x1F, api_key: {SECRET}}}\nlog:\n")
+    _, out, err = lint("two.yaml", "--diff")
+    assert "+log: {}" in out
+    assert "1 change is left out of the diff" in err
+    assert SECRET not in out + err
+
+
+def test_fix_refuses_a_read_only_file(lint: Runner) -> None:
+    Path("warned.yaml").chmod(0o444)
+    code, _, err = lint("warned.yaml", "--fix")
+    assert code == 2
+    assert "warned.yaml cannot be written: it is read-only" in err
+    assert "on" in Path("warned.yaml").read_text()
+
+
+def test_one_gone_finding_is_gone(lint: Runner) -> None:
+    lint("bad.yaml", "--select", "KS101", "--write-baseline", "b.json")
+    Path("bad.yaml").write_text(CLEAN)
+    _, _, err = lint("bad.yaml", "--select", "KS101", "--baseline", "b.json")
+    assert "1 finding of the baseline is gone" in err

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from kimi_serve.launcher.lint.baseline import (
     baseline_text,
     fingerprint,
     read_baseline,
+    stable_name,
 )
 from kimi_serve.launcher.lint.run import lint_profile
 from kimi_serve.launcher.lint.selection import fails, parse_codes, select
@@ -21,7 +24,7 @@ from kimi_serve.schemas.findings import Finding
 def marks(text: str) -> dict[Finding, str]:
     linted = lint_profile(text.encode(), name="p.yaml", folder=Path("/deploy"))
     return {
-        found: fingerprint(found, "p.yaml", linted.sources.get(found.origin.name), Path.cwd())
+        found: fingerprint(found, "p.yaml", linted.sources.get(found.origin.name))
         for found in select(linted.findings)
         if found.origin.line
     }
@@ -69,6 +72,61 @@ def test_the_file_has_no_values_and_no_lines() -> None:
 def test_other_files_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="baseline"):
         read_baseline(data)
+
+
+MARK = "0" * 64
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        "{}",
+        "[1]",
+        "[{}]",
+        f'[{{"fingerprint": "{MARK}"}}]',
+        '[{"fingerprint": "abc", "count": 1}]',
+        *(
+            f'[{{"fingerprint": "{MARK}", "count": {count}}}]'
+            for count in ("1e999", "-5", "0", "1.5", "true", '"1"', "null", "NaN")
+        ),
+        f'[{{"fingerprint": "{MARK}", "count": 1}}, {{"fingerprint": "{MARK}", "count": 1}}]',
+    ],
+)
+def test_entries_are_read_strictly(entries: str) -> None:
+    with pytest.raises(ValueError, match="no baseline of kimi-serve lint: "):
+        read_baseline(f'{{"format_version": "1.0", "entries": {entries}}}'.encode())
+
+
+@pytest.mark.parametrize("version", ["2.0", 1.0, None, "1.", "1.x"])
+def test_another_format_is_refused(version: object) -> None:
+    with pytest.raises(ValueError, match="another format_version"):
+        read_baseline(json.dumps({"format_version": version, "entries": []}).encode())
+
+
+@pytest.mark.parametrize("has_repository", [True, False])
+def test_the_working_directory_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_repository: bool
+) -> None:
+    folder = tmp_path / "repository" / "deploy"
+    folder.mkdir(parents=True)
+    if has_repository:
+        (tmp_path / "repository" / ".git").mkdir()
+    (found, *_) = marks("server: {port: abc}\n")
+    taken: set[str] = set()
+    for where in (tmp_path, folder.parent, folder):
+        monkeypatch.chdir(where)
+        for name in (str(folder / "p.yaml"), os.path.relpath(folder / "p.yaml")):
+            here = replace(found, origin=replace(found.origin, name=name))
+            taken.add(fingerprint(here, name, None))
+            assert stable_name("<stdin>") == "<stdin>"
+    assert len(taken) == 1
+    assert stable_name("p.yaml") == ("deploy/p.yaml" if has_repository else "p.yaml")
+
+
+def test_that_a_file_is_no_profile_is_always_said() -> None:
+    for text in (b"a: [\n", b"- 1\n", b"extends: none.yaml\n", b"log:\nlog:\n", b"log: 1 # \x00\n"):
+        found = lint_profile(text, name="p", folder=Path("/deploy")).findings
+        assert select(found, ("KS5",), ("KS0",))
 
 
 def test_selection() -> None:

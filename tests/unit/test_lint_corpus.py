@@ -8,7 +8,7 @@ import pytest
 from fuzz.lint_fuzz import CUT, SHAPED, LeakError, judge, prepare, split
 
 from kimi_serve.launcher.cli import run
-from kimi_serve.launcher.lint.secret_words import mask
+from kimi_serve.launcher.secrets.shapes import mask
 
 CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus" / "lint"
 INPUTS = sorted(CORPUS.iterdir())

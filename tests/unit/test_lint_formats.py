@@ -39,7 +39,7 @@ def report_of(text: str, env: dict[str, str] | None = None, name: str = "p.yaml"
         text.encode(), name=name, folder=Path("/deploy"), around=Surroundings(env)
     )
     reported = tuple(Reported(found, linted.name, "0" * 64) for found in linted.findings)
-    return Report((linted.name,), reported, linted.sources, exit_code=1)
+    return Report((linted.name,), reported, linted.sources, exit_code=1, names=linted.files)
 
 
 REPORTS = {
@@ -123,6 +123,62 @@ def test_github_escapes_and_puts_errors_first() -> None:
 @pytest.mark.parametrize("format", ["full", "concise", *MACHINE_FORMATS])
 def test_no_format_repeats_a_secret(report: Report, format: str) -> None:
     assert SECRET not in render(format, report)
+
+
+@pytest.mark.parametrize(
+    ("name", "uri", "file"),
+    [
+        ("new\nline.yaml", "new%0Aline.yaml", "new%0Aline.yaml"),
+        ("\udcff\udcfe.yaml", "%FF%FE.yaml", "\\udcff\\udcfe.yaml"),
+        ("a:b.yaml", "a%3Ab.yaml", "a%3Ab.yaml"),
+    ],
+)
+def test_odd_names_of_files(name: str, uri: str, file: str) -> None:
+    report = report_of("log: {levl: 1}\n", name=name)
+    (result, *_) = json.loads(render("sarif", report))["runs"][0]["results"]
+    location = result["locations"][0]["physicalLocation"]
+    assert location["artifactLocation"]["uri"] == uri
+    assert f"file={file},line=1" in render("github", report)
+
+
+def test_sentences_follow_each_other() -> None:
+    report = report_of("imag: {dtype: uint8}\nlog: {levl: 1}\nserver:\n")
+    texts = [
+        result["message"]["text"]
+        for result in json.loads(render("sarif", report))["runs"][0]["results"]
+    ]
+    assert any("did you mean `image`? The sections are" in text for text in texts)
+    assert any("`server` is empty. Remove it" in text for text in texts)
+
+
+def test_help_does_not_repeat_the_message() -> None:
+    report = report_of(
+        "model: {path: org/m}\n"
+        "engine: {kind: sglang, version: 0.5.23, args: [--reasoning_parser, kimi_k2]}\n"
+    )
+    for format in ("full", "github", "junit"):
+        assert "write --reasoning-parser" in render(format, report)
+        assert "help: write --reasoning-parser" not in render(format, report)
+    texts = [
+        result["message"]["text"]
+        for result in json.loads(render("sarif", report))["runs"][0]["results"]
+    ]
+    (text,) = [text for text in texts if "has no flag" in text]
+    assert text.count("write --reasoning-parser") == 1
+
+
+def test_a_long_line_is_cut_around_the_caret() -> None:
+    for text in (
+        f"log: {{levl: 1}} # {'x' * 200000}\n",
+        f"log: {{level: info, {'x' * 100000}: 1, levl: 1}} # {'x' * 9000}\n",
+    ):
+        shown = render("full", report_of(text))
+        assert max(map(len, shown.splitlines())) < 400
+        for block in shown.split("\n\n"):
+            lines = block.splitlines()
+            if "`levl`" in lines[0]:
+                start = lines[3].index("^")
+                assert lines[2][start : start + 4] == "levl"
 
 
 def test_carets_stand_under_wide_characters_and_tabs() -> None:

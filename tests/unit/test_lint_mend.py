@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_serve.launcher.lint.mend import apply_fixes, diff, mend
+from kimi_serve.launcher.lint.mend import apply_fixes, mend
+from kimi_serve.launcher.lint.mending import STDIN
+from kimi_serve.launcher.lint.patch import make_patch
 from kimi_serve.launcher.lint.run import lint_profile
-from kimi_serve.launcher.lint.session import STDIN
+from kimi_serve.launcher.secrets.known import Known
 from kimi_serve.schemas.findings import Edit, Finding, Fix
 
 
@@ -30,6 +33,7 @@ def fixed(text: str) -> str:
         ("tokenizer: {skip_init: No} # x\r\n", "tokenizer: {skip_init: false} # x\r\n"),
         ("server: # none\nlog: {level: info}\n", "server: {} # none\nlog: {level: info}\n"),
         ("server: ~\n", "server: {}\n"),
+        ("engine: {args: '--port 1'}\n", 'engine: {args: ["--port", "1"]}\n'),
         ("ser\u200bver: {port: 1}\n", "server: {port: 1}\n"),
         ("log: {level: in\u200bf\u200bo}\n", "log: {level: info}\n"),
         ("log: {level: info} # kimi-serve: ignore[KS201] x\n", "log: {level: info}\n"),
@@ -54,6 +58,26 @@ def test_safe_fixes(before: str, after: str) -> None:
         "{server}\n",
         "log: [\n",
         "log: {level: off}\n",
+        "log: {level: info} # a\u2028b\n",
+        *(
+            f"engine: {{args: {json.dumps(line)}}}\n"
+            for line in (
+                "--served-model-name $NAME",
+                "--chat-template ~/t.jinja",
+                "--port 1; echo",
+                "--port 1 | cat",
+                "--port 1 && ls",
+                "--port 1 > log",
+                "--config < x",
+                "--port `cat p`",
+                "--name a\\ b",
+                "--name 'open",
+                "python -m sglang.launch_server --port 1",
+                "sglang serve --port 1",
+                "vllm serve m --port 1",
+                "PORT=1 --port 1",
+            )
+        ),
     ],
 )
 def test_what_is_not_safe_stays(text: str) -> None:
@@ -73,9 +97,10 @@ def test_overlapping_edits_wait() -> None:
 
 def test_the_diff_shows_no_secret() -> None:
     before = b"server: {api_key: sk-EXAMPLEEXAMPLE}\nlog:\n"
-    text = diff(before, before.replace(b"log:", b"log: {}"), STDIN)
-    assert "+log: {}" in text
-    assert "EXAMPLE" not in text
+    patch = make_patch(before, before.replace(b"log:", b"log: {}"), STDIN, Known())
+    assert b"+log: {}" in patch.data
+    assert b"EXAMPLE" not in patch.data
+    assert patch.num_left_out == 0
 
 
 WORDS = ["log", "server", "model", "on", "off", "0.10", ": ", " ", "\n", "  ", "{", "}", "# x"]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kimi_serve.launcher.lint.run import lint_text
+from kimi_serve.launcher.lint.mend import apply_fixes
+from kimi_serve.launcher.lint.run import lint_profile, lint_text
 from kimi_serve.launcher.lint.source_text import SourceText
 
 
@@ -64,3 +65,65 @@ def test_comments_behind_scalars_are_found() -> None:
     assert comments is not None
     assert [comment.text for comment in comments] == ["# one", "# two", "# three", "# four"]
     assert [comment.is_alone for comment in comments] == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "# kimi-serve: ignore[ks101] known",
+        "# Kimi-Serve: Ignore[KS101] known",
+        "# noqa: E501 # kimi-serve: ignore[KS101] known",
+        "# kimi-serve: ignore[KS101] known # noqa",
+    ],
+)
+def test_case_and_other_comments_do_not_matter(comment: str) -> None:
+    assert rules(f"log: {{levl: info}} {comment}\n") == []
+    assert rules(f"{comment.replace('ignore', 'ignore-file')}\nlog: {{levl: info}}\n") == []
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "# kimi-serve: ignoree[KS101] known",
+        "# kimi-serve: ignore [KS101] known",
+        "# kimi-serve: ignore KS101 known",
+        "# kimi-serve ignore[KS101] known",
+        "# kimi_serve: ignore[KS101] known",
+        "# kimi-serve: ignored[KS101] known",
+        "# kimi-serve: ignore_file[KS101] known",
+        "# kimi-serve: noqa[KS101] known",
+        "# x # kimi-serve: disable=KS101",
+    ],
+)
+def test_a_misspelt_one_is_a_warning(comment: str) -> None:
+    text = f"log: {{levl: info}} {comment}\n"
+    found = lint_text(text.encode(), name="p.yaml", folder=Path("/deploy"))
+    placed = [(item.rule, item.severity) for item in found if item.origin.line]
+    assert sorted(placed) == [("KS007", "warning"), ("KS101", "error")]
+
+
+@pytest.mark.parametrize(
+    "comment", ["# for kimi-serve: two GPUs", "# kimi-serve: see the wiki", "# kimi-serve"]
+)
+def test_other_comments_about_us_are_left_alone(comment: str) -> None:
+    assert rules(f"log: {{level: info}} {comment}\n") == []
+
+
+@pytest.mark.parametrize(
+    ("comments", "left"),
+    [
+        ("# a # kimi-serve: ignore[KS201] x", "# a"),
+        (
+            "# kimi-serve: ignore[KS201] x # kimi-serve: ignore[KS101] y",
+            "# kimi-serve: ignore[KS101] y",
+        ),
+    ],
+)
+def test_removing_one_leaves_the_others(comments: str, left: str) -> None:
+    linted = lint_profile(
+        f"log: {{levl: 1}} {comments}\n".encode(), name="p.yaml", folder=Path("/deploy")
+    )
+    (unused,) = [found for found in linted.written if found.rule == "KS007"]
+    assert unused.fix is not None
+    after = apply_fixes(f"log: {{levl: 1}} {comments}\n".encode(), [unused.fix])
+    assert after.decode() == f"log: {{levl: 1}} {left}\n"

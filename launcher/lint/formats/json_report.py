@@ -78,7 +78,8 @@ def _origin(origin: Origin, report: Report) -> dict[str, Any]:
 def _variable(origin: Origin, source: SourceText | None) -> str | None:
     """Name the variable or flag, also one that stands in an env file."""
     if origin.kind == "env-file" and source and origin.line and origin.column:
-        return source.piece(origin.line, origin.column, origin.end_column or origin.column)
+        name = source.piece(origin.line, origin.column, origin.end_column or origin.column)
+        return source.known.hide(name)
     return origin.name if origin.kind in ("env", "engine-env", "flag") else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 
-from ..report import Report, Reported
+from ..report import Report, Reported, help_of
 
 # What XML 1.0 has no way to write.
 _FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -43,7 +43,7 @@ def _suite(root: ElementTree.Element, name: str, items: list[Reported]) -> None:
         case = _element(suite, "testcase", classname=name, name=subject, time="0")
         kind = f"{finding.severity} {finding.rule}"
         failure = _element(case, "failure", message=finding.message, type=kind)
-        help = f"\nhelp: {finding.help}" if finding.help else ""
+        help = f"\nhelp: {help_of(finding)}" if help_of(finding) else ""
         failure.text = _clean(f"{finding}{help}")
 
 

@@ -13,7 +13,7 @@ from kimi_serve.schemas.provenance import Origin
 from kimi_serve.schemas.rules import RULES, Rule
 
 from ...version import VERSION
-from ..report import Report, Reported
+from ..report import Report, Reported, sentences
 from ..rule_help import rule_description, rule_markdown
 
 SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -37,7 +37,9 @@ def sarif(report: Report) -> str:
         },
         "columnKind": "unicodeCodePoints",
         "invocations": [_invocation(report)],
-        "results": [_result(item, ids.index(item.finding.rule)) for item in report.reported],
+        "results": [
+            _result(item, ids.index(item.finding.rule), report) for item in report.reported
+        ],
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
@@ -68,34 +70,34 @@ def _rule(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _result(item: Reported, index: int) -> dict[str, Any]:
+def _result(item: Reported, index: int, report: Report) -> dict[str, Any]:
     finding = item.finding
-    text = f"{finding.message}. {finding.help}" if finding.help else finding.message
     result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": index,
         "level": _LEVELS[finding.severity],
-        "message": {"text": text},
-        "locations": [_location(finding.origin, item.profile)],
+        "message": {"text": sentences(finding)},
+        "locations": [_location(finding.origin, item.profile, report)],
         "partialFingerprints": {"kimiServe/v1": item.fingerprint},
     }
     if finding.related:
         result["relatedLocations"] = [
-            {"id": number} | _location(other, item.profile)
+            {"id": number} | _location(other, item.profile, report)
             for number, other in enumerate(finding.related, start=1)
         ]
     return result
 
 
-def _location(origin: Origin, profile: str) -> dict[str, Any]:
+def _location(origin: Origin, profile: str, report: Report) -> dict[str, Any]:
     """Give a place of one line; what has none points at line 1 of the profile, and is named."""
     column = origin.column or 1
     line = origin.line or 1
     end = max(origin.end_column or 0, column + 1)
     region = {"startLine": line, "startColumn": column, "endLine": line, "endColumn": end}
     file = origin.name if origin.line is not None else profile
+    artifact = _artifact(report.names.get(file, file))
     location: dict[str, Any] = {
-        "physicalLocation": {"artifactLocation": _artifact(file), "region": region}
+        "physicalLocation": {"artifactLocation": artifact, "region": region}
     }
     if origin.line is None and origin.kind != "default":
         kind = "env" if origin.kind in ("env", "engine-env") else "cli"
@@ -105,6 +107,6 @@ def _location(origin: Origin, profile: str) -> dict[str, Any]:
 
 
 def _artifact(file: str) -> dict[str, Any]:
-    """Give a relative URI: GitHub shows no alert for any other."""
+    """Give a relative URI of the bytes of a name: GitHub shows no alert for any other."""
     name = os.path.relpath(file) if os.path.isabs(file) else file
-    return {"uri": quote(PurePath(name).as_posix() or "-", safe="/")}
+    return {"uri": quote(os.fsencode(PurePath(name).as_posix()), safe="/")}

@@ -9,11 +9,16 @@ from kimi_serve.schemas.findings import Finding
 from kimi_serve.schemas.provenance import Origin
 from kimi_serve.schemas.rules import RULES
 
+from ...secrets.shapes import HIDDEN
 from ...sources.characters import printable
-from ..report import Report, plural
-from ..source_text import HIDDEN, SourceText
+from ..report import Report, help_of, plural
+from ..source_text import SourceText
 
 _TAB = 4
+# Characters of a line that are shown, and how many of them before the caret.
+_LONGEST = 160
+_BEFORE = 60
+_CUT = "..."
 
 
 def concise(report: Report) -> str:
@@ -71,7 +76,7 @@ def _body(finding: Finding, sources: Mapping[str, SourceText]) -> Iterator[str]:
         yield f"{pad} = {_line(f'{finding.path} set by {origin}')}"
     for other in finding.related:
         yield f"{pad} = see also {_line(_place(other))}"
-    help = finding.help or ""
+    help = help_of(finding)
     more = f"(see `kimi-serve rule {finding.rule}`)"
     yield f"help: {_line(help)} {more}" if help else f"help: {more[1:-1]}"
 
@@ -85,27 +90,35 @@ def _line(text: str) -> str:
 
 
 def _snippet(source: SourceText, number: int, column: int, end: int | None) -> Iterator[str]:
-    """Give the source line and carets under its columns, as wide as a terminal draws them."""
-    cells = _cells(source, number)
-    first, last = column - 1, max(end or 0, column + 1) - 1
-    before = sum(map(_width, cells[:first]))
+    """Give the source line and carets under its columns, as wide as a terminal draws them.
+
+    Of a long line what stands around the first caret is given.
+    """
+    length = len(source.line(number))
+    start = max(0, min(column - 1 - _BEFORE, length - _LONGEST)) if length > _LONGEST else 0
+    cells = _cells(source, number, start)
+    lead, tail = _CUT if start else "", _CUT if start + len(cells) < length else ""
+    first = column - 1 - start
+    last = min(max(end or 0, column + 1) - 1 - start, len(cells))
+    before = len(lead) + sum(map(_width, cells[:first]))
     marked = sum(map(_width, cells[first:last])) or 1
     pad = " " * len(str(number))
     yield f"{pad} |"
-    yield f"{number} | {''.join(cells)}".rstrip()
+    yield f"{number} | {lead}{''.join(cells)}{tail}".rstrip()
     yield f"{pad} | {' ' * before}{'^' * marked}"
 
 
-def _cells(source: SourceText, number: int) -> list[str]:
-    """Give what is drawn for each character: tabs as blanks, secrets as "***"."""
+def _cells(source: SourceText, number: int, start: int) -> list[str]:
+    """Give what is drawn for each character from `start` on: tabs as blanks, secrets as "***"."""
+    stop = start + _LONGEST
     hidden = {
-        column: HIDDEN if column == first else ""
+        column: HIDDEN if column == max(first, start + 1) else ""
         for first, last in source.hidden_columns(number)
-        for column in range(first, last)
+        for column in range(max(first, start + 1), min(last, stop + 1))
     }
     cells: list[str] = []
     width = 0
-    for column, character in enumerate(source.line(number), start=1):
+    for column, character in enumerate(source.line(number)[start:stop], start=start + 1):
         cell = hidden.get(column)
         if cell is None:
             blanks = " " * (_TAB - width % _TAB)
