@@ -6,11 +6,12 @@ refuse is kept, with the reason.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Literal
+from typing import Any, Literal, cast
 
 from kimi_serve.schemas.engine_facts import EngineTable, FlagFacts
 
@@ -92,6 +93,51 @@ def parse_arguments(
             argument, words = replace(argument, problem=""), words - 1
         found.append(argument)
     return tuple(found)
+
+
+def last_keyed(arguments: Sequence[EngineArgument]) -> tuple[EngineArgument, ...]:
+    """Give the `--flag.key` arguments of one flag that count.
+
+    vLLM makes one value of each spelling, in the order in which they first come: the last counts.
+    """
+    groups: dict[str, list[EngineArgument]] = {}
+    for argument in arguments:
+        if argument.key and argument.values:
+            groups.setdefault(argument.spelling.replace("_", "-"), []).append(argument)
+    return tuple(list(groups.values())[-1]) if groups else ()
+
+
+def keyed_text(arguments: Sequence[EngineArgument]) -> str:
+    """Put `--flag.key` arguments together and write them as JSON, as vLLM does."""
+    whole: dict[str, Any] = {}
+    try:
+        for argument in arguments:
+            key, text = argument.key, argument.values[0]
+            value = text.split(",") if key.endswith("+") else _json_or_text(text)
+            for name in reversed(key.removesuffix("+").split(".")):
+                value = {name: value}
+            _merge(whole, cast("dict[str, Any]", value))
+        return json.dumps(whole)
+    except RecursionError:
+        return ""
+
+
+def _merge(whole: dict[str, Any], update: dict[str, Any]) -> None:
+    for name, value in update.items():
+        before = whole.get(name)
+        if isinstance(before, dict) and isinstance(value, dict):
+            _merge(cast("dict[str, Any]", before), cast("dict[str, Any]", value))
+        elif isinstance(before, list) and isinstance(value, list):
+            whole[name] = before + value
+        else:
+            whole[name] = value
+
+
+def _json_or_text(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 class _Reader:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +9,9 @@ from typing import Literal
 from kimi_serve.schemas.engine_facts import EngineTable, RemovedFacts, engine_table, engines
 
 from .engine_command import EngineArgument
+from .sources.near import closest
 
+Kind = Literal["flags", "variables"]
 Reason = Literal["removed", "spelling", "ambiguous", "other engine", "near", "value", "none"]
 
 _DASHES = str.maketrans({"\N{EN DASH}": "-", "\N{EM DASH}": "--", "\N{MINUS SIGN}": "-"})
@@ -36,6 +37,8 @@ COUNTERPARTS = {
     "--uvicorn-log-level": "--log-level-http",
 }
 _LONGEST = 80
+# By identity, as tables have no hash; each is kept with its names, so that no other takes its id.
+_bare: dict[tuple[int, Kind], tuple[EngineTable, dict[str, str]]] = {}
 _FALSE = ("0", "false", "no", "off", "n", "f")
 
 
@@ -73,7 +76,7 @@ def hint_for_flag(name: str, table: EngineTable) -> Hint:
     for other in _others(table):
         if other.spelt(name) in other.by_spelling or other.removed(name) is not None:
             return _other_hint(name, other, table)
-    near = _nearest(name, table.by_spelling, 0.75)
+    near = _nearest(name, table, "flags", 0.75)
     return Hint("near", near, f"did you mean {near}?") if near else Hint("none")
 
 
@@ -83,7 +86,7 @@ def hint_for_variable(name: str, table: EngineTable) -> Hint:
     if gone is not None:
         return _removed_hint(gone, table)
     # Names are long and share their ends: only a slip of the hand is near enough.
-    near = _nearest(name, table.environment, 0.88)
+    near = _nearest(name, table, "variables", 0.88)
     return Hint("near", near, f"did you mean {near}?") if near else Hint("none")
 
 
@@ -104,14 +107,23 @@ def _respelt(name: str, table: EngineTable) -> str:
     return ""
 
 
-def _nearest(name: str, known: Iterable[str], cutoff: float) -> str:
+def _nearest(name: str, table: EngineTable, kind: Kind, cutoff: float) -> str:
     """Compare without dashes and case: what all names share must not make them near."""
-    bare = {each.lstrip("-").casefold(): each for each in known}
     word = name.lstrip("-").replace("_", "-" if name.startswith("-") else "_").casefold()
     if len(word) > _LONGEST:
         return ""
-    found = difflib.get_close_matches(word, bare, n=1, cutoff=cutoff)
-    return bare[found[0]] if found else ""
+    bare = _bare_names(table, kind)
+    found = closest(word, bare, cutoff)
+    return bare[found] if found else ""
+
+
+def _bare_names(table: EngineTable, kind: Kind) -> dict[str, str]:
+    """Give the names of a table by what is compared of them, made once."""
+    if (id(table), kind) not in _bare:
+        known = table.by_spelling if kind == "flags" else table.environment
+        bare = {each.lstrip("-").casefold(): each for each in known}
+        _bare[id(table), kind] = (table, bare)
+    return _bare[id(table), kind][1]
 
 
 def _others(table: EngineTable) -> Iterable[EngineTable]:

@@ -7,12 +7,11 @@ the engine's own package. Nothing here imports an engine.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar
 
 from .engine_booleans import BooleanOutcome, read_boolean
 from .support import version_key
@@ -31,6 +30,8 @@ __all__ = [
 
 FlagAction = Literal["store", "store_true", "boolean", "append"]
 _SWITCHES = ("store_true", "boolean")
+_FOLDER: Final = Path(__file__).parent / "engine_tables"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +183,7 @@ def engine_table(engine: str, version: str = "") -> EngineTable | None:
     return None
 
 
+@cache
 def engines() -> tuple[str, ...]:
     """Name the engines that have a table."""
     return tuple(sorted({engine for engine, _ in _names()}))
@@ -194,41 +196,73 @@ def checked_versions(engine: str) -> tuple[str, ...]:
 
 
 def _names() -> Iterator[tuple[str, str]]:
-    for file in _folder().iterdir():
-        if file.name.endswith(".json"):
-            engine, _, version = file.name.removesuffix(".json").partition("-")
-            yield engine, version
-
-
-def _folder() -> Traversable:
-    return files("kimi_serve.schemas") / "engine_tables"
+    for file in _FOLDER.glob("*.json"):
+        engine, _, version = file.name.removesuffix(".json").partition("-")
+        yield engine, version
 
 
 @cache
 def _load(engine: str, version: str) -> EngineTable:
-    text = (_folder() / f"{engine}-{version}.json").read_text(encoding="utf-8")
-    data: dict[str, Any] = json.loads(text)
-    flags = [FlagFacts(**_tuples(row)) for row in data["flags"]]
-    variables = [EnvFacts(**_tuples(row)) for row in data["environment"]]
-    variables += [
-        EnvFacts(**_tuples(row), declared=False) for row in data["undeclared_environment"]
-    ]
+    data: dict[str, Any] = json.loads((_FOLDER / f"{engine}-{version}.json").read_bytes())
+    flags: list[dict[str, Any]] = data["flags"]
+    # Of two flags for a field, the one to write today is later here, and so the one that counts.
+    current = sorted(flags, key=lambda row: not row.get("deprecated"))
+    make_flag = _made_once(lambda row: FlagFacts(**_tuples(row)))
+    variables = {row["name"]: row for row in data["environment"]}
+    variables |= {row["name"]: {**row, "declared": False} for row in data["undeclared_environment"]}
     return EngineTable(
         engine=data["engine"],
         version=data["version"],
         **data["spelling"],
         prefixes=tuple(data["prefixes"]),
         renamed_prefixes=data["renamed_prefixes"],
-        by_spelling={spelling: flag for flag in flags for spelling in flag.spellings},
-        by_field=_by_field(flags),
-        environment={variable.name: variable for variable in variables},
+        by_spelling=_Facts(
+            {spelling: row for row in flags for spelling in _spellings(row)}, make_flag
+        ),
+        by_field=_Facts({row["field"]: row for row in current}, make_flag),
+        environment=_Facts(variables, _made_once(lambda row: EnvFacts(**_tuples(row)))),
         gone={row["name"]: RemovedFacts(**row) for row in data["removed"]},
     )
 
 
-def _by_field(flags: list[FlagFacts]) -> dict[str, FlagFacts]:
-    """A field's flag is the one to write today."""
-    return {flag.field: flag for flag in sorted(flags, key=lambda flag: not flag.deprecated)}
+class _Facts(Mapping[str, T]):
+    """Rows by name, made into facts when they are asked for: a run looks at few of a thousand."""
+
+    def __init__(
+        self, rows: Mapping[str, dict[str, Any]], make: Callable[[dict[str, Any]], T]
+    ) -> None:
+        self._rows = rows
+        self._make = make
+
+    def __getitem__(self, name: str) -> T:
+        return self._make(self._rows[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rows
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+def _made_once(make: Callable[[dict[str, Any]], T]) -> Callable[[dict[str, Any]], T]:
+    """Make the facts of a row once, also where several names lead to it."""
+    made: dict[int, T] = {}
+
+    def make_once(row: dict[str, Any]) -> T:
+        if id(row) not in made:
+            made[id(row)] = make(row)
+        return made[id(row)]
+
+    return make_once
+
+
+def _spellings(row: dict[str, Any]) -> Iterator[str]:
+    yield row["flag"]
+    yield from row.get("aliases", ())
+    yield from row.get("negatives", ())
 
 
 def _tuples(row: dict[str, Any]) -> dict[str, Any]:

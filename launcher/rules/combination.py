@@ -10,9 +10,10 @@ from kimi_serve.schemas.support import version_key
 
 from ..resolver.engine_view import OWNED, Given
 from ..resolver.situation import FLAG, Situation
-from .effect import K25, KIMI
+from .given import config_argument
+from .processor_device import K25, KIMI, device_findings
 from .transport import gpu_transport
-from .wording import at, json_object, on
+from .wording import at, on
 
 
 def several_workers(situation: Situation) -> Iterator[Finding]:
@@ -35,16 +36,18 @@ def several_workers(situation: Situation) -> Iterator[Finding]:
         if key is not None:
             message = f"{count} on {situation.engine_name} cannot have {key.name}: "
             help = "use one worker, or check keys in a proxy in front of the engine"
-            related = (workers.origin,)
+            related = (workers.at_value.origin,)
             yield at("KS203", key, message + consequence, help, related=related)
     grpc = situation.flag("--grpc-port") or situation.variable("SGLANG_GRPC_PORT")
     if grpc is not None and situation.flag("--smg-grpc-mode") is None:
         message = f"{grpc.name} does not work with {count}: the engine refuses to start"
-        yield at("KS203", grpc, message, "use one of them", related=(workers.origin,))
+        related = (workers.at_value.origin,)
+        yield at("KS203", grpc, message, "use one of them", related=related)
     elastic = situation.flag("--elastic-ep-backend")
     if elastic is not None and elastic.text != "none":
         message = f"{elastic.name} cannot scale up with {count}: the engine asserts there is one"
-        yield at("KS203", elastic, message, "use one of them", related=(workers.origin,))
+        related = (workers.at_value.origin,)
+        yield at("KS203", elastic, message, "use one of them", related=related)
 
 
 def sglang_pairs(situation: Situation) -> Iterator[Finding]:
@@ -72,29 +75,30 @@ def _transports(situation: Situation) -> Iterator[Finding]:
     transport = gpu_transport(situation)
     if transport is None:
         return
-    nodes, stages = situation.flag("--nnodes"), situation.flag("--pp-size")
+    nodes, stages = situation.given("engine.nodes.count"), situation.flag("--pp-size")
     if (
         transport.text == "cuda_ipc"
         and nodes is not None
         and situation.whole(nodes) not in (1, None)
     ):
         message = f"cuda_ipc does not reach another node: the engine refuses {nodes.name}"
-        yield at("KS203", transport, message, "write cpu", related=(nodes.origin,))
+        yield at("KS203", transport, message, "write cpu", related=(nodes.at_value.origin,))
     if (
         transport.text == "cuda_vmm"
         and stages is not None
         and situation.whole(stages) not in (1, None)
     ):
         message = f"cuda_vmm works with one pipeline stage only: the engine refuses {stages.name}"
-        yield at("KS203", transport, message, "write cpu", related=(stages.origin,))
+        yield at("KS203", transport, message, "write cpu", related=(stages.at_value.origin,))
     forced, row = situation.forced, situation.row
     if forced is not None and (row is None or row.flag == "honoured"):
         message = (
             f"{transport.name} {transport.text} opens a CUDA context and a pool in each worker "
             f"before the first image, which {forced.name} is there to avoid"
         )
-        help = "write --mm-feature-transport cpu"
-        yield at("KS203", transport, message, help, severity="warning", related=(forced.origin,))
+        help = "remove it: with the flag cpu is said"
+        level: Severity = "warning" if row is None or not transport.path else "error"
+        yield at("KS203", transport, message, help, severity=level, related=(forced.origin,))
 
 
 def remote_code(situation: Situation) -> Iterator[Finding]:
@@ -111,7 +115,8 @@ def remote_code(situation: Situation) -> Iterator[Finding]:
         "without it the start fails with AttributeError: media_processor"
     )
     # Who lists the engine's arguments has seen the whole command; else it is a reminder.
-    severity: Severity = "error" if situation.settings.engine.args else "info"
+    is_whole = situation.settings.engine.args and config_argument(situation) is None
+    severity: Severity = "error" if is_whole else "info"
     path = "model.trust_remote_code"
     help = f"set {path}: true, with a checkpoint that you trust"
     if given is not None or severity == "info":
@@ -125,19 +130,7 @@ def vllm_pairs(situation: Situation) -> Iterator[Finding]:
     """Say which options of vLLM exclude each other."""
     if situation.kind != "vllm":
         return
-    device, kwargs = (
-        situation.flag("--mm-processor-device"),
-        situation.flag("--mm-processor-kwargs"),
-    )
-    inner = json_object(kwargs).get("device") if kwargs is not None else None
-    if device is not None and device.is_open:
-        device = None
-    if device is not None and kwargs is not None and inner is not None and inner != device.text:
-        message = f"the device in {kwargs.name} beats {device.name} {device.text} without a word"
-        yield at("KS203", device, message, "keep one of them", related=(kwargs.origin,))
-    if device is not None and device.text not in ("auto", "cpu") and not _encodes_only(situation):
-        message = f"{device.name} {device.text} is refused on an instance that runs the model"
-        yield at("KS203", device, message, "write cpu, or leave it out")
+    yield from device_findings(situation)
     for name in ("--skip-tokenizer-init", "--tokens-only"):
         given = situation.flag(name)
         if given is None and name == "--skip-tokenizer-init":
@@ -145,10 +138,6 @@ def vllm_pairs(situation: Situation) -> Iterator[Finding]:
         if given is not None and given.text != "false" and situation.is_one_of(KIMI):
             message = f"{situation.architecture} on {situation.engine_name} needs its tokenizer"
             yield at("KS203", given, f"{given.name} does not work: {message}", "remove it")
-
-
-def _encodes_only(situation: Situation) -> bool:
-    return situation.flag("--ec-transfer-config") is not None
 
 
 def owned_flags(situation: Situation) -> Iterator[Finding]:
@@ -186,7 +175,7 @@ def hardware_findings(situation: Situation) -> Iterator[Finding]:
     blackwell = next((name for name in names if any(word in name for word in _BLACKWELL)), None)
     if attention is not None and attention.text == "fa3" and blackwell is not None:
         message = f"{attention.name} fa3 does not run on {blackwell}: the engine refuses to start"
-        yield at("KS204", attention, message, "write fa4 or triton_attn")
+        yield at("KS204", attention.at_value, message, "write fa4 or triton_attn")
 
 
 _BLACKWELL = ("B100", "B200", "B300", "Blackwell", "RTX 50")

@@ -8,8 +8,10 @@ from kimi_serve.schemas.engine_facts import read_boolean
 from kimi_serve.schemas.findings import Finding
 
 from ..resolver.situation import FLAG, Situation
+from .given import config_argument
+from .image_work import text_only, workers_prepare_images
 from .transport import gpu_transport
-from .wording import at, json_object, on
+from .wording import at, on
 
 _GRAPH_SWITCH = "SGLANG_VIT_ENABLE_CUDA_GRAPH"
 _GRAPH_SIZES = (
@@ -27,16 +29,6 @@ def unused_findings(situation: Situation) -> Iterator[Finding]:
     if settings.model.trust_remote_code:
         message = "model.trust_remote_code has no effect: the built-in workers run no remote code"
         yield on(situation, "KS202", "model.trust_remote_code", message, severity="info")
-    for path, is_set in (
-        ("media.allowed_domains", bool(settings.media.allowed_domains)),
-        ("media.allowed_local_dirs", bool(settings.media.allowed_local_dirs)),
-    ):
-        if is_set:
-            message = (
-                f"{path} has no effect yet: fetching comes with a later version, and every remote "
-                "or local reference is refused meanwhile"
-            )
-            yield on(situation, "KS202", path, message, "send images as data: URLs")
     for path, is_set in (
         ("engine.args", bool(settings.engine.args)),
         ("engine.env", bool(settings.engine.env)),
@@ -64,7 +56,8 @@ def sglang_findings(situation: Situation) -> Iterator[Finding]:
     number = situation.flag("--mm-io-worker-num")
     if threads is not None and number is not None and number.text != "0":
         message = f"{threads.name} has no effect beside {number.name}, which wins"
-        yield at("KS202", threads, message, "remove it", related=(number.origin,))
+        related = (number.at_value.origin,)
+        yield at("KS202", threads, message, "remove it", related=related)
     yield from _workers_findings(situation)
     yield from _threads_findings(situation)
 
@@ -86,22 +79,28 @@ def _workers_findings(situation: Situation) -> Iterator[Finding]:
     if refresh is not None:
         message = f"{refresh.name} has no effect with {workers.text} tokenizer workers"
         yield at(
-            "KS202", refresh, message, "restart on new certificates", related=(workers.origin,)
+            "KS202",
+            refresh,
+            message,
+            "restart on new certificates",
+            related=(workers.at_value.origin,),
         )
 
 
 def _threads_findings(situation: Situation) -> Iterator[Finding]:
     """Say that the engine leaves one preprocessing thread although nothing is on the GPU."""
     forced, row = situation.forced, situation.row
-    if forced is None or row is None or row.flag != "honoured":
+    is_honoured = row is not None and row.flag == "honoured"
+    if forced is None or not is_honoured or not workers_prepare_images(situation):
         return
-    if situation.whole_flag("--mm-processor-worker-num", 0) == 0:
+    threads = situation.flag("--mm-processor-worker-num")
+    if threads is not None and situation.whole(threads) == 0:
         message = (
             "the engine keeps one preprocessing thread a worker on a CUDA host, as if the images "
             f"were on the GPU: it does not look at {FLAG} there"
         )
-        help = "add --mm-processor-worker-num 2 to engine.args"
-        yield at("KS202", forced, message, help, severity="info")
+        help = "remove it: with the flag --mm-processor-worker-num 2 is said"
+        yield at("KS202", threads.at_value, message, help, severity="info")
 
 
 def vllm_findings(situation: Situation) -> Iterator[Finding]:
@@ -110,15 +109,15 @@ def vllm_findings(situation: Situation) -> Iterator[Finding]:
         return
     parser, auto = situation.flag("--tool-call-parser"), "--enable-auto-tool-choice"
     enabled = situation.flag(auto)
-    if parser is not None and (enabled is None or enabled.text == "false"):
+    is_off = enabled is None and config_argument(situation) is None
+    if parser is not None and (is_off or (enabled is not None and enabled.text == "false")):
         yield at("KS202", parser, f"{parser.name} has no effect without {auto}", f"add {auto}")
-    mode, limit = situation.flag("--mm-encoder-tp-mode"), situation.flag("--limit-mm-per-prompt")
-    if mode is not None and limit is not None:
-        counts = json_object(limit)
-        if counts.get("image") == 0 and not counts.get("video") and not counts.get("vision_chunk"):
-            message = f"{mode.name} has no effect: {limit.name} allows no image"
-            yield at("KS202", mode, message, "remove it", related=(limit.origin,))
+    mode, off = situation.flag("--mm-encoder-tp-mode"), text_only(situation)
+    if mode is not None and off is not None:
+        message = f"{mode.name} has no effect: {off.name} allows no image"
+        yield at("KS202", mode, message, "remove it", related=(off.at_value.origin,))
     yield from _cache_findings(situation)
+    yield from _servers_findings(situation)
 
 
 def _cache_findings(situation: Situation) -> Iterator[Finding]:
@@ -131,7 +130,20 @@ def _cache_findings(situation: Situation) -> Iterator[Finding]:
         "whole tensors travel on every request"
     )
     help = "set --mm-processor-cache-gb 0, or run one API server"
-    yield at("KS202", servers, message, help, severity="info")
+    yield at("KS202", servers.at_value, message, help, severity="info")
+
+
+def _servers_findings(situation: Situation) -> Iterator[Finding]:
+    """Say what the workers of vLLM are, and what becomes of all when one dies."""
+    servers = situation.given("tokenizer.worker_num")
+    if servers is None or situation.num_workers < 2 or situation.settings.engine.restart != "never":
+        return
+    message = (
+        f"{servers.text} workers are {servers.text} API servers of {situation.engine_name}: when "
+        "one of them dies, it ends the whole deployment"
+    )
+    help = "set engine.restart: on-failure"
+    yield at("KS202", servers.at_value, message, help, severity="info")
 
 
 RULES = (unused_findings, sglang_findings, vllm_findings)

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kimi_serve.schemas.findings import Finding
+from kimi_serve.schemas.engine_facts import read_boolean
+from kimi_serve.schemas.findings import Finding, Severity
 from kimi_serve.schemas.limits import load_limits
 from kimi_serve.schemas.support import SupportRow
 
 from ..resolver.engine_view import Given
 from ..resolver.situation import FLAG, WORKER_NUM, Situation
+from ..sources.characters import printable
+from .image_work import encodes_only, text_only
+from .processor_device import K25, KIMI, refused_device
 from .wording import at, json_object, on
 
-KIMI = ("KimiK25ForConditionalGeneration", "KimiK3ForConditionalGeneration")
-K25 = KIMI[:1]
+_ENCODER_GPU = "SGLANG_ENCODER_IMAGE_PROCESSOR_USE_GPU"
 # Fields of the engine's own that hold for a model without images too.
 _READ_BY = ("SGLANG_IMAGE_MAX_PIXELS", "SGLANG_RESIZE_RESAMPLE")
 
@@ -25,8 +28,12 @@ def flag_findings(situation: Situation) -> Iterator[Finding]:
     """Say what the flag does not do, and where it would do something."""
     if situation.checkpoint is None:
         return
-    if not situation.has_images:
-        yield from _text_only_findings(situation)
+    off = text_only(situation)
+    if not situation.has_images or off is not None:
+        yield from _text_only_findings(situation, off)
+        return
+    if encodes_only(situation):
+        yield from _encoder_findings(situation)
         return
     row = situation.row
     if row is None:
@@ -35,21 +42,55 @@ def flag_findings(situation: Situation) -> Iterator[Finding]:
     elif situation.forced is not None:
         yield from _forced_findings(situation, situation.forced, row)
     elif situation.kind == "none" and situation.gpu.is_present and situation.gpu.is_known:
-        message = f"a CUDA device is there and not used: {row.source}"
-        yield on(situation, "KS210", FLAG, message, f"{FLAG}: true makes it explicit")
+        yield from _unused_gpu_findings(situation)
 
 
-def _text_only_findings(situation: Situation) -> Iterator[Finding]:
+def _unused_gpu_findings(situation: Situation) -> Iterator[Finding]:
+    """Say that the built-in workers leave a GPU alone for want of libraries (KS210)."""
+    if situation.has_gpu_extra:
+        return
+    if situation.hardware is None:
+        message = (
+            "a CUDA device is there, and who uses it depends on what is installed: the built-in "
+            "workers do with the gpu extra, and stay on the CPU without"
+        )
+    else:
+        message = "a CUDA device is there and not used: the gpu extra is not installed"
+    remedy = f"{FLAG}: true makes the CPU explicit; pip install 'kimi-serve[gpu]' uses the GPU"
+    yield on(situation, "KS210", FLAG, message, remedy)
+
+
+def _text_only_findings(situation: Situation, off: Given | None) -> Iterator[Finding]:
     model = situation.architecture
+    reason = f"{model} takes no images" if off is None else f"{off.name} turns images off"
+    related = () if off is None else (off.origin,)
     for value in situation.loaded.values:
         is_set = value.path.startswith("image.") and value.origin.kind != "default"
         if is_set and (value.path != FLAG or situation.settings.image.force_cpu_preprocessing):
-            message = f"{value.path} has no effect: {model} takes no images"
-            yield on(situation, "KS206", value.path, message, "remove it")
+            given = Given(value.path, "", situation.origin(value.path), value.path)
+            message = f"{value.path} has no effect: {reason}"
+            yield at("KS206", given, message, "remove it", related=related)
     forced = situation.forced
     if forced is not None and forced.path not in ("", FLAG):
-        message = f"{forced.name} has no effect: {model} takes no images"
-        yield at("KS206", forced, message, "remove it")
+        message = f"{forced.name} has no effect: {reason}"
+        yield at("KS206", forced, message, "remove it", related=related)
+
+
+def _encoder_findings(situation: Situation) -> Iterator[Finding]:
+    """Say that SGLang's encoder server goes by a variable of its own (KS201)."""
+    forced, gpu = situation.forced, situation.variable(_ENCODER_GPU)
+    if forced is None:
+        return
+    is_gpu = gpu is not None and read_boolean("env-bool", gpu.text) is True
+    ends = "puts them on the GPU" if is_gpu else "is off, so they are on the CPU already"
+    message = (
+        f"{forced.name} has no effect with --encoder-only: that server prepares images where "
+        f"{_ENCODER_GPU} says, which {ends}"
+    )
+    help = f"remove {_ENCODER_GPU}" if is_gpu else "remove it"
+    related = () if gpu is None else (gpu.at_value.origin,)
+    severity: Severity = "warning" if is_gpu else "info"
+    yield at("KS201", forced, message, help, severity=severity, related=related)
 
 
 def _unknown_finding(situation: Situation) -> Finding:
@@ -164,14 +205,25 @@ def kimi_on_vllm_findings(situation: Situation) -> Iterator[Finding]:
             f"the image limit of {limit.name} has no effect for {name} on {engine}: its images "
             "count as vision_chunk, which stays at 999"
         )
-        yield at("KS201", limit, message, 'limit {"vision_chunk": N}')
+        yield at("KS201", limit.at_value, message, 'limit {"vision_chunk": N}')
     device = situation.flag("--mm-processor-device")
     if device is not None and device.text == "cpu":
         message = f"{device.name} cpu changes nothing for {name} on {engine}: it is there already"
         yield at("KS201", device, message, "remove it", severity="info")
+    elif device is None or device.is_open or refused_device(situation):
+        pass
+    elif device.text != "auto":
+        message = (
+            f"{device.name} {device.text} has no effect for {name} on {engine}: its images are "
+            "preprocessed on the CPU, whatever the log says"
+        )
+        yield at("KS201", device, message, "remove it")
     kwargs = situation.flag("--mm-processor-kwargs")
-    if kwargs is not None and json_object(kwargs):
-        keys = ", ".join(json_object(kwargs))
+    dropped = json_object(kwargs) if kwargs is not None else {}
+    if refused_device(situation):
+        dropped.pop("device", None)  # it has an effect: the engine does not start
+    if kwargs is not None and dropped:
+        keys = ", ".join(map(printable, dropped))
         message = f"{kwargs.name} has no effect for {name} on {engine}: its processor drops {keys}"
         yield at("KS201", kwargs, message, "remove it; the checkpoint's own file has the limits")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import shutil
 from collections.abc import Callable, Iterator
 
 from kimi_serve.schemas.findings import Finding
@@ -96,7 +97,7 @@ def missing_files(situation: Situation) -> Iterator[Finding]:
     if situation.kind == "none" or situation.hardware is None:
         return
     python = situation.settings.engine.python
-    if python is not None and not os.path.exists(python):
+    if python is not None and shutil.which(python) is None and not os.path.exists(python):
         origin = situation.origin("engine.python")
         yield _missing("engine.python", python, origin, "engine.python")
     for word in words(situation, *_READ_FLAGS):

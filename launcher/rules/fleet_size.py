@@ -46,12 +46,14 @@ def gpu_findings(situation: Situation) -> Iterator[Finding]:
     related = () if visible.origin is None else (visible.origin,)
     widths = [each for flag in _WIDTHS[situation.kind] if (each := _width(situation, flag))]
     numbers = [situation.whole(each) or 1 for each in widths]
-    needed = _product(numbers) // max(1, situation.whole_flag("--nnodes", 1))
+    nodes = situation.whole(situation.given("engine.nodes.count")) or 1
+    needed = _product(numbers) // max(1, nodes)
     is_here = not any(situation.flag(flag) for flag in _ELSEWHERE)
     if widths and is_here and needed > visible.number:
         asked = " x ".join(f"{each.name} {each.text}" for each in widths)
         message = f"{asked} needs {needed} GPUs a node, and there are {visible.number}: "
-        yield at("KS306", widths[0], message + visible.text, "lower one of them", related=related)
+        given = widths[0].at_value
+        yield at("KS306", given, message + visible.text, "lower one of them", related=related)
     base = situation.flag("--base-gpu-id")
     first = situation.whole(base)
     if base is not None and first is not None and first >= visible.number:
@@ -59,7 +61,8 @@ def gpu_findings(situation: Situation) -> Iterator[Finding]:
             f"{base.name} {first} is outside the {visible.number} GPUs that the engine sees: "
             f"{visible.text}; it counts the visible ones from 0"
         )
-        yield at("KS306", base, message, "write an index, not a physical id", related=related)
+        help = "write an index, not a physical id"
+        yield at("KS306", base.at_value, message, help, related=related)
 
 
 def _width(situation: Situation, flag: str) -> Given | None:

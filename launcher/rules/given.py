@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from kimi_serve.schemas.provenance import Origin
 
 from ..engine_command import EngineArgument
-from ..resolver.engine_view import ARGS, ENV, Given
+from ..resolver.engine_view import ENV, Given, value_origin_of
 from ..resolver.situation import Situation
 
+# Names a package that replaces SGLang's image processors: what the tables say is void then.
+EXTERNAL_PROCESSOR = "SGLANG_EXTERNAL_MM_PROCESSOR_PACKAGE"
 # Set by container runtimes and orchestrators, and by nobody on a plain host.
 _CONTAINER_VARIABLES = ("KUBERNETES_SERVICE_HOST", "container", "NVIDIA_VISIBLE_DEVICES")
 
@@ -54,8 +56,16 @@ def switch(situation: Situation, flag: str) -> EngineArgument | None:
 
 def value_origin(situation: Situation, argument: EngineArgument, index: int = 0) -> Origin:
     """Say where a value of an argument stands."""
-    behind = 0 if argument.inline or not argument.spelling else 1
-    return situation.loaded.item(ARGS, argument.position + behind + index)
+    return value_origin_of(situation.loaded, argument, index)
+
+
+def config_argument(situation: Situation) -> EngineArgument | None:
+    """Give the argument that names a file with more arguments, which the engine will open."""
+    for argument in situation.arguments:
+        is_alone = not argument.inline and not argument.abbreviated and argument.values
+        if flag_name(argument) == "--config" and is_alone:
+            return argument
+    return None
 
 
 def host(situation: Situation) -> Given:
@@ -72,10 +82,7 @@ def _or_default(situation: Situation, path: str, text: str) -> Given:
     given = situation.given(path)
     if given is None:
         return Given(path, text, situation.origin(path), path)
-    if given.path != ARGS:
-        return given
-    word = last_word(situation, f"--{path.partition('.')[2]}")
-    return Given(given.name, given.text, word.origin if word else given.origin, ARGS)
+    return given.at_value
 
 
 def is_loopback(name: str) -> bool:

@@ -34,6 +34,7 @@ def version_findings(situation: Situation) -> Iterator[Finding]:
     if situation.kind == "none":
         return
     newest = situation.support.newest[situation.kind]
+    yield from _install_findings(situation)
     if not situation.is_version_known:
         message = (
             f"{situation.engine_name} was not checked: the support table covers no such version, "
@@ -44,6 +45,25 @@ def version_findings(situation: Situation) -> Iterator[Finding]:
     elif version_key(situation.version) > version_key(newest):
         message = f"{situation.engine_name} is newer than {newest}, which was checked last"
         yield on(situation, "KS207", "engine.version", message, severity="info")
+
+
+def _install_findings(situation: Situation) -> Iterator[Finding]:
+    """Say what the engine's interpreter has, where it was asked (KS207)."""
+    install, said = situation.install, situation.settings.engine.version
+    if install is None:
+        return
+    if install.problem:
+        help = "set engine.python to the interpreter that has it; serve cannot start without"
+        message = f"{situation.kind} is not to be had here: {install.problem}"
+        yield on(situation, "KS207", "engine.python", message, help, severity="info")
+    elif install.version is None and said is None:
+        message = f"{install.python} does not say which version of {situation.kind} it has"
+        help = "set engine.version"
+        yield on(situation, "KS207", "engine.version", message, help, severity="info")
+    elif said is not None and install.version is not None and said != install.version:
+        message = f"engine.version says {said}, installed is {install.version} ({install.python})"
+        help = "remove engine.version, or name the right interpreter in engine.python"
+        yield on(situation, "KS207", "engine.version", message, help)
 
 
 RULES = (checkpoint_findings, version_findings)

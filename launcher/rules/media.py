@@ -7,8 +7,10 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 from urllib.parse import urlsplit
 
+from kimi_serve.schemas.allowed_hosts import AllowedHostError, read_allowed_host
 from kimi_serve.schemas.findings import Finding
 from kimi_serve.schemas.provenance import Origin
 
@@ -16,7 +18,8 @@ from ..resolver.engine_view import ARGS
 from ..resolver.situation import Situation
 from ..sources.characters import shown
 from ..sources.shell_words import replace_fix
-from .given import host, is_public, last_word, switch, words
+from .given import EXTERNAL_PROCESSOR, host, is_public, last_word, switch, words
+from .image_work import text_only
 
 _DOMAINS = "media.allowed_domains"
 _DIRS = "media.allowed_local_dirs"
@@ -24,7 +27,7 @@ _DOMAIN_FLAG = "--allowed-media-domains"
 _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*", re.ASCII)
 _WORDS = ("true", "false", "yes", "no", "on", "off", "1", "0", "none", "null", "all", "any")
 # Whole of these nobody means: configuration, keys, other people's files, the kernel's windows.
-_BROAD = ("/boot", "/dev", "/etc", "/home", "/proc", "/root", "/run", "/sys", "/usr", "/var")
+_BROAD = ("/boot", "/dev", "/etc", "/home", "/proc", "/run", "/sys", "/usr", "/var")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +45,14 @@ def open_media_domains(situation: Situation) -> Iterator[Finding]:
     listens = host(situation)
     if situation.kind == "none" or not is_public(listens.text) or _domains(situation):
         return
-    if situation.checkpoint is not None and not situation.has_images:
+    if text_only(situation) or (situation.checkpoint is not None and not situation.has_images):
         return
     is_written = situation.is_set(_DOMAINS)
+    # A processor from outside may take no images, or fetch them by rules of its own.
+    is_replaced = situation.variable(EXTERNAL_PROCESSOR) is not None
     yield Finding(
         "KS501",
-        "warning",
+        "info" if is_replaced else "warning",
         f"{situation.engine_name} listens on {listens.text} and fetches images from any host that "
         f"a client names, also from inside your network: {_DOMAINS} is empty, which does not "
         "close an engine",
@@ -58,22 +63,48 @@ def open_media_domains(situation: Situation) -> Iterator[Finding]:
 
 
 def media_domain_form(situation: Situation) -> Iterator[Finding]:
-    """Find allowed hosts that can never equal the host of a URL (KS502)."""
+    """Find allowed hosts that can never match the host of a URL (KS502).
+
+    Engines compare hosts whole; the built-in workers read more. A profile that names neither a
+    kind of engine nor a checkpoint that is here may be the base of either.
+    """
+    is_settled = situation.is_set("engine.kind") or situation.checkpoint is not None
+    is_ours = situation.kind == "none" and is_settled
     for entry in _domains(situation):
-        problem, mended = _judge(entry.text)
-        if problem:
-            yield Finding(
-                "KS502",
-                "error",
-                f"{shown(entry.text)} in {entry.name} {problem}: hosts are compared whole, so it "
-                "never matches",
-                entry.origin,
-                entry.path,
-                help=f"write {mended}" if mended else "name each host in full",
-                fix=replace_fix(entry.origin, entry.text, _quoted(mended), "safe")
-                if mended
-                else None,
-            )
+        problem, mended = _judge_ours(entry.text) if is_ours else _judge(entry.text)
+        if not problem:
+            continue
+        why = "hosts are compared whole, so it never matches"
+        help = f"write {mended}" if mended else "name each host in full"
+        if is_ours:
+            why, help = "it never matches", "see the forms in docs/media.md"
+        elif situation.kind == "none" and not _judge_ours(entry.text)[0]:
+            why = "the built-in workers read that, and to an engine it never matches"
+            help += ", or set engine.kind: none where no engine is meant"
+        fix = None
+        if mended:
+            safety: Literal["safe", "unsafe"] = "safe" if _is_same(entry.text, mended) else "unsafe"
+            fix = replace_fix(entry.origin, entry.text, _quoted(mended), safety)
+        message = f"{shown(entry.text)} in {entry.name} {problem}: {why}"
+        yield Finding("KS502", "error", message, entry.origin, entry.path, help=help, fix=fix)
+
+
+def _judge_ours(text: str) -> tuple[str, str]:
+    """Say what the built-in workers cannot read in an entry; "" for nothing."""
+    try:
+        if "${" not in text:
+            read_allowed_host(text)
+    except AllowedHostError as error:
+        return str(error), ""
+    return "", ""
+
+
+def _is_same(text: str, mended: str) -> bool:
+    """Tell whether the built-in workers allow no less and no more after the fix."""
+    try:
+        return read_allowed_host(text).means_same(read_allowed_host(mended))
+    except AllowedHostError:
+        return True  # it allowed nothing
 
 
 def _domains(situation: Situation) -> list[_Entry]:
@@ -154,11 +185,11 @@ def _too_much(text: str) -> str:
     last = os.path.basename(os.path.normpath(text)).casefold() if text else ""
     if last in _WORDS:
         return f"{shown(last)} is a word, and a folder is meant"
-    whole = os.path.normpath(os.path.expanduser(text)) if text else ""
+    whole = os.path.normpath(text) if text else ""
     if whole in ("/", "//"):
         return "/ lets every client read every file that the server can read"
-    is_home = whole == os.path.expanduser("~") or re.fullmatch(r"/home/[^/]+", whole)
-    if is_home:
+    # As text: whose home `~` is, and where it lies, is another matter on every machine.
+    if re.fullmatch(r"~[^/]*|/root|/home/[^/]+", whole):
         return f"{shown(text)} is a home directory: keys and tokens lie in it"
     if whole in _BROAD:
         return f"{shown(text)} is a folder of the system, with far more than images in it"
@@ -174,8 +205,8 @@ def trusted_content_hashes(situation: Situation) -> Iterator[Finding]:
     yield Finding(
         "KS507",
         "warning",
-        f"{argument.spelling} takes a caller's hash for the content, and {listens.text} lets "
-        "anybody call: with a wrong hash one caller gets, or gives another, the features of a "
+        f"{argument.spelling} takes a caller's hash for the content, and others reach "
+        f"{listens.text}: with a wrong hash one caller gets, or gives another, the features of a "
         "different image",
         situation.loaded.item(ARGS, argument.position),
         ARGS,

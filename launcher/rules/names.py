@@ -1,6 +1,7 @@
 """Names that an engine does not know, or knows by another name today.
 
-KS102 unknown-variable, KS103 unknown-engine-flag, KS109 deprecated-name, KS110 legacy-name-wins.
+KS102 unknown-variable, KS103 unknown-engine-flag, KS109 deprecated-name (abbreviations as well),
+KS110 legacy-name-wins.
 """
 
 from __future__ import annotations
@@ -119,6 +120,21 @@ def deprecated_flags(situation: Situation) -> Iterator[Finding]:
         yield at("KS109", flag, message, _write(instead), fix=fix)
 
 
+def abbreviated_flags(situation: Situation) -> Iterator[Finding]:
+    """Say which flags are known only because the engine completes them (KS109)."""
+    for argument in situation.arguments:
+        if not argument.abbreviated or argument.flag is None or argument.flag.deprecated:
+            continue
+        flag = _as_given(situation, argument)
+        full = f"{argument.full}.{argument.key}" if argument.key else argument.full
+        message = (
+            f"{flag.name} is short for {full} only while no other flag of {situation.kind} begins "
+            "so: a release that has one refuses to start"
+        )
+        fix = replaced(flag, flag.name, full, _item(situation, argument), "safe")
+        yield at("KS109", flag, message, f"write {full}", severity="info", fix=fix)
+
+
 def deprecated_variables(situation: Situation) -> Iterator[Finding]:
     """Say which variables have a successor (KS109), and where the old name wins (KS110)."""
     table = _variables_of(situation)
@@ -130,7 +146,13 @@ def deprecated_variables(situation: Situation) -> Iterator[Finding]:
         if facts is None or not facts.deprecated_by:
             continue
         current = present.get(facts.deprecated_by)
-        if current is not None:
+        if given.name in _DEAD:
+            message = (
+                f"{given.name} has no effect: nothing in {table.engine} {table.version} reads it"
+            )
+            instead = "leave it out" if current else _write(facts.deprecated_by)
+            yield at("KS109", given, message, instead)
+        elif current is not None:
             yield _old_name_wins(given, current, table)
         elif given.path or given.name not in (ENGINE_SWITCH, ENGINE_SWITCH_TWIN):
             # The inherited switch is a source of settings, which says this already.
@@ -142,6 +164,10 @@ def deprecated_variables(situation: Situation) -> Iterator[Finding]:
                 else None
             )
             yield at("KS109", given, message, _write(facts.deprecated_by), fix=fix)
+
+
+# Declared by the engine and read nowhere: what it reads is the older name.
+_DEAD = ("SGLANG_FORCE_SHUTDOWN", "SGLANG_SYNC_TOKEN_IDS_ACROSS_TP")
 
 
 def _old_name_wins(old: Given, current: Given, table: EngineTable) -> Finding:
@@ -168,4 +194,10 @@ def _write(instead: str) -> str:
     return "leave it out" if instead.startswith("nothing") else f"write {instead}"
 
 
-RULES = (unknown_flags, unknown_variables, deprecated_flags, deprecated_variables)
+RULES = (
+    unknown_flags,
+    unknown_variables,
+    deprecated_flags,
+    abbreviated_flags,
+    deprecated_variables,
+)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from kimi_serve.schemas.findings import Finding
 from kimi_serve.schemas.provenance import Origin
 
-from ..resolver.engine_view import ARGS
+from ..resolver.engine_view import ARGS, Given
 from ..resolver.situation import Situation
 from .given import host, is_loopback, last_word, port, switch, words
 
@@ -35,6 +35,7 @@ _LISTENERS = {
 _RANGE_DISTANCE = 233
 _RANGE_LENGTH = 7
 _HIGHEST = 65535
+_MEETING_PLACES = ("engine.nodes.address", "--dist-init-addr", "--nccl-init-addr")
 _GRPC_DISTANCE = 10000
 
 
@@ -75,14 +76,20 @@ def _flags(situation: Situation) -> Iterator[_Listener]:
         number = _number(word.text) if word else 0
         if word and number:
             yield _Listener(number, flag, word.origin, ARGS)
-    address = last_word(situation, "--dist-init-addr")
+    address = _meeting_place(situation)
     number = _number(address.text.rpartition(":")[2]) if address else 0
     if address and number and _is_first_node(situation):
-        yield _Listener(number, "--dist-init-addr", address.origin, ARGS)
+        yield _Listener(number, address.name, address.origin, address.path)
+
+
+def _meeting_place(situation: Situation) -> Given | None:
+    """Give the address where the nodes of one launch meet."""
+    given = situation.given("engine.nodes.address")
+    return None if given is None else given.at_value
 
 
 def _is_first_node(situation: Situation) -> bool:
-    rank = last_word(situation, "--node-rank")
+    rank = situation.given("engine.nodes.rank")
     return rank is None or rank.text == "0"
 
 
@@ -94,7 +101,7 @@ def _derived(situation: Situation, server: _Listener, others: list[_Listener]) -
                 yield _finding(other, server, f"{other.name} and the gRPC server both take")
     start = _range_start(situation, server)
     for other in others:
-        if start and other.name != "--dist-init-addr" and 0 <= other.port - start < _RANGE_LENGTH:
+        if start and other.name not in _MEETING_PLACES and 0 <= other.port - start < _RANGE_LENGTH:
             last = start + _RANGE_LENGTH - 1
             message = f"DP attention takes {start} to {last}, and {other.name} wants"
             yield _finding(other, server, message)
@@ -106,7 +113,7 @@ def _range_start(situation: Situation, server: _Listener) -> int:
     has_dp = switch(situation, "--enable-dp-attention") or (size and _number(size.text) > 1)
     if not has_dp:
         return 0
-    address = last_word(situation, "--dist-init-addr")
+    address = _meeting_place(situation)
     if address is not None:
         return _number(address.text.rpartition(":")[2]) if _is_first_node(situation) else 0
     above = server.port + _RANGE_DISTANCE

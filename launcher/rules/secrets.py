@@ -101,6 +101,8 @@ def public_without_key(situation: Situation) -> Iterator[Finding]:
     listens = host(situation)
     if not is_public(listens.text) or situation.given("server.api_key") is not None:
         return
+    if situation.kind == "none" and situation.settings.server.previous_api_key is not None:
+        return
     found = variables(situation)
     if situation.kind == "vllm" and found.get("VLLM_API_KEY"):
         return

@@ -27,7 +27,7 @@ def small_shared_memory(situation: Situation) -> Iterator[Finding]:
         "memory there, and die of it when it is full"
     )
     help = "docker run --shm-size 32g, or in Kubernetes an emptyDir in memory at /dev/shm"
-    yield at("KS307", width, message, help)
+    yield at("KS307", width.at_value, message, help)
 
 
 RULES: tuple[Callable[[Situation], Iterator[Finding]], ...] = (small_shared_memory,)

@@ -8,15 +8,22 @@ from ..resolver.engine_view import Given
 from ..resolver.situation import Situation
 
 LEGACY = "SGLANG_USE_CUDA_IPC_TRANSPORT"
-FEATURE_CACHE_MIB = 1024  # the engine's default for SGLANG_MM_FEATURE_CACHE_MB
+FEATURE_CACHE = "SGLANG_MM_FEATURE_CACHE_MB"
+FEATURE_CACHE_MIB = 1024  # the engine's default for it
 
 
 def gpu_transport(situation: Situation) -> Given | None:
-    """Give who chooses cuda_ipc or cuda_vmm; None where features travel through the CPU."""
+    """Give who chooses cuda_ipc or cuda_vmm; None where features travel through the CPU.
+
+    What cannot be had with it is wrong about its value.
+    """
     given = situation.flag("--mm-feature-transport")
     if given is not None:
-        return given if given.text.startswith("cuda_") else None
+        return given.at_value if given.text.startswith("cuda_") else None
     legacy = situation.variable(LEGACY) if situation.kind == "sglang" else None
+    is_honoured = situation.row is not None and situation.row.flag == "honoured"
+    if legacy is not None and not legacy.path and situation.is_forced and is_honoured:
+        return None  # the launch takes it away
     if legacy is not None and read_boolean("env-bool", legacy.text) is True:
         return Given(legacy.name, "cuda_ipc", legacy.origin, legacy.path)
     return None

@@ -7,18 +7,17 @@ KS108 shadowed-value.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from kimi_serve.schemas.engine_facts import BooleanOutcome, EnvFacts, FlagFacts, read_boolean
 from kimi_serve.schemas.findings import Edit, Finding, Fix
-from kimi_serve.schemas.provenance import Origin
 
 from ..engine_command import EngineArgument
 from ..engine_hints import hint_for
-from ..resolver.engine_view import ARGS, ENV, Given, origin_of
+from ..resolver.engine_view import ARGS, Given, origin_of
 from ..resolver.situation import Situation
 from ..sources.characters import shown
 from ..sources.environment import ENGINE_SWITCH, ENGINE_SWITCH_TWIN
+from .given import config_argument
 from .wording import at, json_object
 
 _TRUE = frozenset(("1", "true", "yes", "y", "on", "t"))
@@ -97,7 +96,7 @@ def _boolean(situation: Situation, given: Given, facts: EnvFacts) -> Iterator[Fi
         outcome = next(iter(outcomes.values()))
         if isinstance(outcome, bool) and facts.kind == "bool-int":
             return  # any whole number is a boolean to it
-    value = _value(situation, given)
+    value = given.at_value.origin
     fix = None
     if meant is not None and value.kind == "profile" and value.line and value.column:
         text = '"1"' if meant else '"0"'
@@ -105,11 +104,7 @@ def _boolean(situation: Situation, given: Given, facts: EnvFacts) -> Iterator[Fi
         fix = Fix("safe", (Edit(value.name, value.line, value.column, end, text),))
     message = f"{given.name}={shown(given.text)}: {situation.engine_name} {_reading(outcomes)}"
     help = "write 1 or 0: every parser reads them alike"
-    yield at("KS107", replace(given, origin=value), message, help, fix=fix)
-
-
-def _value(situation: Situation, given: Given) -> Origin:
-    return situation.loaded.entry(ENV, given.name).value if given.path else given.origin
+    yield at("KS107", given.at_value, message, help, fix=fix)
 
 
 def _reading(outcomes: Mapping[str, BooleanOutcome]) -> str:
@@ -133,7 +128,7 @@ def _other_kind(situation: Situation, given: Given, facts: EnvFacts) -> Iterator
     else:
         return
     message = f"{given.name} takes {wanted}, not {shown(given.text)}"
-    yield at("KS104", replace(given, origin=_value(situation, given)), message)
+    yield at("KS104", given.at_value, message)
 
 
 def odd_values(situation: Situation) -> Iterator[Finding]:
@@ -144,7 +139,7 @@ def odd_values(situation: Situation) -> Iterator[Finding]:
         device = situation.flag("--disaggregation-ib-device")
         if device is not None and not device.text.strip():
             message = f"{device.name} is empty: the engine looks for a device of that name"
-            yield at("KS104", device, message, "remove the flag to let the engine choose")
+            yield at("KS104", device.at_value, message, "remove the flag to let the engine choose")
     for flag in ("--mem-fraction-static", "--gpu-memory-utilization"):
         given = situation.flag(flag)
         if given is not None and _reads(float, given.text) and not 0 < float(given.text) < 1:
@@ -152,13 +147,13 @@ def odd_values(situation: Situation) -> Iterator[Finding]:
             if situation.kind == "vllm" and float(given.text) == 1:
                 continue
             message = f"{given.name} {given.text} is no share of the GPU's memory"
-            yield at("KS104", given, message, "write a number between 0 and 1")
+            yield at("KS104", given.at_value, message, "write a number between 0 and 1")
     for flag in ("--port", "--nccl-port", "--grpc-port", "--master-port"):
         given = situation.flag(flag)
         port = situation.whole(given)
         if given is not None and port is not None and not 0 <= port <= 65535:
             message = f"{given.name} {port} is no port; the engine takes it and fails when it binds"
-            yield at("KS104", given, message, "write a number from 1 to 65535")
+            yield at("KS104", given.at_value, message, "write a number from 1 to 65535")
 
 
 def _batch_timeout(situation: Situation) -> Iterator[Finding]:
@@ -169,7 +164,8 @@ def _batch_timeout(situation: Situation) -> Iterator[Finding]:
         f"{given.name} {given.text} is seconds, {float(given.text) / 0.002:.0f} times the default: "
         "a prompt can wait that long for others to join it"
     )
-    yield at("KS104", given, message, "write 0.002 for two milliseconds", severity="warning")
+    help = "write 0.002 for two milliseconds"
+    yield at("KS104", given.at_value, message, help, severity="warning")
 
 
 def _process_config(situation: Situation) -> Iterator[Finding]:
@@ -179,22 +175,28 @@ def _process_config(situation: Situation) -> Iterator[Finding]:
     for key in json_object(given):
         if key not in ("image", "video", "audio"):
             message = f"{given.name}: nobody reads the key {shown(key)}, and nobody says so"
-            yield at("KS104", given, message, "the keys are image, video and audio")
+            yield at("KS104", given.at_value, message, "the keys are image, video and audio")
 
 
 def several_nodes(situation: Situation) -> Iterator[Finding]:
     """Say what is wrong with the nodes of one launch (KS104, KS105)."""
-    nodes, rank = situation.flag("--nnodes"), situation.flag("--node-rank")
-    count, number = situation.whole_flag("--nnodes", 1), situation.whole(rank)
+    if situation.kind == "none":
+        return
+    nodes, rank = situation.given("engine.nodes.count"), situation.given("engine.nodes.rank")
+    count, number = situation.whole(nodes) or 1, situation.whole(rank)
     if rank is not None and number is not None and not 0 <= number < max(count, 1):
         message = f"{rank.name} {number} does not exist among {count} nodes: they count from 0"
-        related = (nodes.origin,) if nodes is not None else ()
-        yield at("KS104", rank, message, "the engine takes it and waits for ever", related=related)
+        related = (nodes.at_value.origin,) if nodes is not None else ()
+        help = "the engine takes it and waits for ever"
+        yield at("KS104", rank.at_value, message, help, related=related)
     flag = "--dist-init-addr" if situation.kind == "sglang" else "--master-addr"
     is_ray = situation.flag("--use-ray") or situation.flag("--distributed-executor-backend")
-    if nodes is not None and count > 1 and situation.flag(flag) is None and not is_ray:
-        message = f"{nodes.name} {count} without {flag}: the nodes cannot find each other"
-        yield at("KS105", nodes, message, f"add {flag} with the address of node 0")
+    has_address = situation.flag(flag) or situation.settings.engine.nodes.address
+    is_alone = not has_address and not is_ray and config_argument(situation) is None
+    if nodes is not None and count > 1 and is_alone:
+        wanted = flag if nodes.path == ARGS else "engine.nodes.address"
+        message = f"{nodes.name} {count} without {wanted}: the nodes cannot find each other"
+        yield at("KS105", nodes, message, f"add {wanted} with the address of node 0")
 
 
 def missing_model(situation: Situation) -> Iterator[Finding]:
@@ -204,7 +206,7 @@ def missing_model(situation: Situation) -> Iterator[Finding]:
     model = situation.given("model.path")
     is_word = any(_is_word(argument) for argument in situation.arguments)
     # A file of the engine's own may name it.
-    if model is None and not is_word and situation.flag("--config") is None:
+    if model is None and not is_word and config_argument(situation) is None:
         given = Given("model.path", "", situation.origin("engine.kind"), "model.path")
         message = f"no model is configured, and {situation.kind} does not start without one"
         yield at("KS105", given, message, "set model.path (--model-path, KIMI_SERVE_MODEL__PATH)")
@@ -224,7 +226,12 @@ def shadowed_values(situation: Situation) -> Iterator[Finding]:
                 given = Given(value.path, "", origin, value.path)
                 message = f"`{value.path}` is overridden by {value.origin} and never applies"
                 yield at("KS108", given, message, "remove one of the two", related=(value.origin,))
+    yield from _repeated_flags(situation)
+
+
+def _repeated_flags(situation: Situation) -> Iterator[Finding]:
     last: dict[str, EngineArgument] = {}
+    keyed = {each.flag.flag: each for each in situation.arguments if each.flag and each.key}
     for argument in situation.arguments:
         flag = argument.flag
         if flag is None or argument.key or argument.problem or flag.action == "append":
@@ -236,6 +243,14 @@ def shadowed_values(situation: Situation) -> Iterator[Finding]:
             message = f"{earlier.spelling} is given twice, and the engine keeps the last"
             related = (origin_of(situation.loaded, argument),)
             yield at("KS108", given, message, "keep one of the two", related=related)
+    for name, argument in last.items():
+        if name in keyed:
+            given = Given(argument.spelling, "", origin_of(situation.loaded, argument), ARGS)
+            key = f"{keyed[name].spelling}.{keyed[name].key}"
+            message = f"{argument.spelling} never applies: {key} replaces the whole of it"
+            related = (origin_of(situation.loaded, keyed[name]),)
+            help = "write all keys in one of the two ways"
+            yield at("KS108", given, message, help, severity="warning", related=related)
 
 
 RULES = (

@@ -42,7 +42,8 @@ def test_the_example_fails_as_the_page_says(rule: str, tmp_path: Path) -> None:
 def test_the_fix_passes(rule: str, tmp_path: Path) -> None:
     fix = section(rule, "Fix")
     assert any(block.language in ("yaml", "env", "console") for block in blocks(fix))
-    assert not [str(each) for each in lint_section(fix, tmp_path) if each.rule == rule]
+    found = lint_section(fix, tmp_path)
+    assert not [str(each) for each in found if each.rule == rule or each.severity != "info"]
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -161,7 +161,7 @@ def test_a_word_that_may_be_a_secret_is_not_repeated() -> None:
 
 
 def test_what_a_reference_will_be_is_not_guessed() -> None:
-    args = """["${MORE}", "--${FLAG}", --port, "${PORT}", --base-gpu-id, "${GPU}", --tp, "8"]"""
+    args = """["${MORE}", "--${FLAG}", --port, "${PORT}", --base-gpu-id, "${GPU}", --ep, "8"]"""
     env = """{CUDA_VISIBLE_DEVICES: "${GPUS}", SGLANG_USE_AITER: "${ON}"}"""
     engine = f"engine: {{kind: sglang, args: {args}, env: {env}}}"
     text = f"model: {{path: ./m}}\nserver: {{port: 8000}}\n{engine}\n"
@@ -227,7 +227,8 @@ def test_settings_without_inner_places_point_at_the_whole() -> None:
 
 def test_this_folder_has_no_module_without_rules() -> None:
     folder = Path(__file__).parents[2] / "launcher" / "rules"
-    helpers = {"__init__", "wording", "transport", "given", "ports"}
+    helpers = {"__init__", "wording", "transport", "given", "ports", "image_work"}
+    helpers |= {"processor_device", "memory", "engine_memory"}
     modules = {path.stem for path in folder.glob("*.py")} - helpers
     for module in modules:
         assert "\nRULES" in (folder / f"{module}.py").read_text(encoding="utf-8"), module
