@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kimi_serve.preprocess.checkpoint_files.checkpoint import locate_checkpoint, read_checkpoint
 from kimi_serve.schemas.checkpoint import CheckpointFacts
-from kimi_serve.schemas.errors import ConfigError, PlanError
+from kimi_serve.schemas.engine_launch import EngineInstall
+from kimi_serve.schemas.errors import ConfigError, KimiServeError, PlanError
 from kimi_serve.schemas.plan import LaunchPlan, LoadedSettings
 from kimi_serve.schemas.support import load_support
 
+from .machine.engine_install import find_install
 from .machine.hardware import probe
 from .resolver.resolve import resolve
+from .secrets.findings import without_secrets
+from .secrets.given import secrets_of_settings, secrets_of_text, secrets_outside
+from .secrets.known import Known
+from .sources.files import read_file
 from .sources.load import load_settings
+from .sources.profile import read_profiles
+from .sources.yaml_tree import MAX_BYTES
 
 
 def load(
@@ -24,12 +32,35 @@ def load(
     env: Mapping[str, str],
 ) -> LoadedSettings:
     """Read every source; raises ConfigError with all findings at once."""
-    return load_settings(profiles, env, flags=flags, set_items=set_items)
+    try:
+        return load_settings(profiles, env, flags=flags, set_items=set_items)
+    except ConfigError as error:
+        names = [layer.name for layer in read_profiles(profiles, env)]
+        known = secrets_outside(env, flags, set_items) | Known(_secrets_in(names, env))
+        raise without_secrets(error, known) from None
+
+
+def _secrets_in(names: Iterable[str], env: Mapping[str, str]) -> Iterator[str]:
+    """Read the files of a failed load again, for the secrets in what could not be taken."""
+    for name in names:
+        with contextlib.suppress(OSError, ValueError):
+            data = read_file(name, MAX_BYTES, is_named=True)
+            yield from secrets_of_text(data.decode("utf-8", "replace").removeprefix("\ufeff"), env)
 
 
 def make_plan(loaded: LoadedSettings, env: Mapping[str, str]) -> LaunchPlan:
     """Find the checkpoint, look at the machine, resolve."""
-    return resolve(loaded, find_checkpoint(loaded, env), probe(env), load_support(), env)
+    try:
+        checkpoint, machine = find_checkpoint(loaded, env), probe(env)
+        return resolve(loaded, checkpoint, machine, load_support(), env, _install(loaded, env))
+    except KimiServeError as error:
+        raise without_secrets(error, secrets_of_settings(loaded)) from None
+
+
+def _install(loaded: LoadedSettings, env: Mapping[str, str]) -> EngineInstall | None:
+    """Ask the interpreter that would run the engine."""
+    engine = loaded.settings.engine
+    return None if engine.kind == "none" else find_install(engine.python, engine.kind, env)
 
 
 def find_checkpoint(loaded: LoadedSettings, env: Mapping[str, str]) -> CheckpointFacts:

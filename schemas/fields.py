@@ -5,25 +5,28 @@ Everything that lists settings (sources, the command line, plan, explain) reads 
 
 from __future__ import annotations
 
+import operator
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import isfinite
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
-from pydantic import SecretStr, TypeAdapter
+from pydantic import AfterValidator, SecretStr, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from .settings import FilePath, ModelPath, Section, Settings
+from .settings import FilePath, ModelPath, ProgramPath, Section, Settings
 
 ENV_PREFIX = "KIMI_SERVE_"
+_EXACT = 2**53  # every whole number below is a float
 
 TextKind = Literal["bool", "int", "float", "str", "choice", "list", "mapping", "secret"]
 
 
 @dataclass(frozen=True, slots=True)
 class SettingField:
-    """One leaf of `Settings`.
+    """One leaf of `Settings`. `section` is dotted for a section inside another.
 
     `kind` says how a text is read; `item_kind` the same for the items of a list. `choices` are
     the allowed words of a choice (or of the items of a list). `flag` is the long option.
@@ -39,6 +42,7 @@ class SettingField:
     is_nullable: bool
     is_file_path: bool
     is_model_path: bool
+    is_program: bool
     flag: str
 
     @property
@@ -47,7 +51,7 @@ class SettingField:
 
     @property
     def env_name(self) -> str:
-        return f"{ENV_PREFIX}{self.section}__{self.name}".upper()
+        return f"{ENV_PREFIX}{self.parameter}".upper()
 
     @property
     def negative_flag(self) -> str | None:
@@ -57,7 +61,7 @@ class SettingField:
     @property
     def parameter(self) -> str:
         """Name of the click parameter: an identifier."""
-        return f"{self.section}__{self.name}"
+        return self.path.replace(".", "__")
 
     @property
     def help(self) -> str:
@@ -81,7 +85,69 @@ class SettingField:
 
         Raises pydantic.ValidationError.
         """
+        if self.kind == "float" and type(value) is int and abs(value) < _EXACT:
+            value = float(value)
+        if is_plainly_valid(self, value):
+            return value
         return _adapter(self.path).validate_python(value, strict=True)
+
+
+def is_plainly_valid(field: SettingField, value: Any) -> bool:
+    """Say whether a value is valid for sure and stays as it is, without building a validator.
+
+    Building one for each setting takes longer than all the rest of `lint`. What is not plain is
+    left to pydantic, as is everything that it has to say.
+    """
+    types_of_kind: dict[TextKind, type] = {
+        "bool": bool, "int": int, "float": float, "str": str, "choice": str, "list": tuple,
+        "mapping": dict, "secret": SecretStr,
+    }  # fmt: skip
+    if value is None:
+        return field.is_nullable
+    if type(value) is not types_of_kind[field.kind]:
+        return False
+    if field.kind == "float" and not isfinite(cast(float, value)):
+        return False
+    words = _texts(field, value)
+    # What is not ASCII may be half of a surrogate pair.
+    if not all(type(word) is str and word.isascii() for word in words):
+        return False
+    if field.choices and not all(word in field.choices for word in words):
+        return False
+    return all(_is_met(marker, value) for marker in field.info.metadata)
+
+
+def _texts(field: SettingField, value: Any) -> Iterable[Any]:
+    if field.kind in ("str", "choice"):
+        return (value,)
+    if field.kind == "mapping":
+        return (*value, *value.values())
+    return value if field.kind == "list" else ()
+
+
+_BOUNDS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "ge": operator.ge,
+    "gt": operator.gt,
+    "le": operator.le,
+    "lt": operator.lt,
+    "min_length": lambda value, least: len(value) >= least,
+}
+
+
+def _is_met(marker: object, value: Any) -> bool:
+    """Say whether something that a field was declared with is kept; not so for unknown things."""
+    if isinstance(marker, FilePath | ModelPath | ProgramPath):
+        return True
+    if isinstance(marker, AfterValidator):
+        check = cast(Callable[[Any], Any], marker.func)
+        try:
+            return bool(check(value) == value)
+        except ValueError:
+            return False
+    names = tuple(getattr(marker, "__dataclass_fields__", ()))
+    if len(names) != 1 or names[0] not in _BOUNDS:
+        return False
+    return _BOUNDS[names[0]](value, getattr(marker, names[0]))
 
 
 @cache
@@ -91,14 +157,45 @@ def _adapter(path: str) -> TypeAdapter[Any]:
     return TypeAdapter(annotated)
 
 
-def sections() -> dict[str, type[Section]]:
-    """The sections of `Settings` by name, in order."""
-    found: dict[str, type[Section]] = {}
-    for name, info in Settings.model_fields.items():
-        assert isinstance(info.annotation, type)
-        assert issubclass(info.annotation, Section)
-        found[name] = info.annotation
-    return found
+@cache
+def sections() -> Mapping[str, type[Section]]:
+    """The sections of `Settings` by dotted path, in order; one inside another follows it."""
+    return types.MappingProxyType(dict(_sections(Settings, "")))
+
+
+def _sections(model: type[Section], path: str) -> Iterator[tuple[str, type[Section]]]:
+    for name, info in model.model_fields.items():
+        if _is_section(info):
+            inner = cast(type[Section], info.annotation)
+            here = f"{path}.{name}" if path else name
+            yield here, inner
+            yield from _sections(inner, here)
+
+
+def _is_section(info: FieldInfo) -> bool:
+    return isinstance(info.annotation, type) and issubclass(info.annotation, Section)
+
+
+def settings_of(values: Mapping[str, Any]) -> Settings:
+    """Make settings of a tree of values that were validated one by one; the rest is default."""
+    return cast(Settings, _construct(Settings, values))
+
+
+def _construct(model: type[Section], values: Mapping[str, Any]) -> Section:
+    inner = {name: info for name, info in model.model_fields.items() if _is_section(info)}
+    made: dict[str, Any] = {
+        name: _construct(cast(type[Section], inner[name].annotation), value)
+        if name in inner
+        else value
+        for name, value in values.items()
+    }
+    return model.model_construct(**made)
+
+
+def keys_of(section: str | None) -> tuple[str, ...]:
+    """The keys that may stand in a section, or at the top of a profile for None."""
+    model = sections()[section] if section else Settings
+    return tuple(model.model_fields)
 
 
 @cache
@@ -109,7 +206,9 @@ def setting_fields() -> Mapping[str, SettingField]:
             field.path: field
             for section, model in sections().items()
             for field in (
-                _describe(section, name, info) for name, info in model.model_fields.items()
+                _describe(section, name, info)
+                for name, info in model.model_fields.items()
+                if not _is_section(info)
             )
         }
     )
@@ -124,7 +223,7 @@ def _describe(section: str, name: str, info: FieldInfo) -> SettingField:
         markers += item_markers
         item_kind, choices = _kind(item)
     extra = cast(dict[str, Any], info.json_schema_extra or {})
-    flag = extra.get("flag") or f"--{section}-{name}".replace("_", "-")
+    flag = extra.get("flag") or f"--{section}-{name}".replace("_", "-").replace(".", "-")
     return SettingField(
         section=section,
         name=name,
@@ -136,6 +235,7 @@ def _describe(section: str, name: str, info: FieldInfo) -> SettingField:
         is_nullable=is_nullable,
         is_file_path=any(isinstance(marker, FilePath) for marker in markers),
         is_model_path=any(isinstance(marker, ModelPath) for marker in markers),
+        is_program=any(isinstance(marker, ProgramPath) for marker in markers),
         flag=str(flag),
     )
 

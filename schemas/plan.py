@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from .budget import MemoryBudget
 from .checkpoint import CheckpointFacts
+from .engine_launch import EngineInstall, EngineLaunch
 from .findings import Finding
 from .hardware import Hardware
 from .provenance import EntryOrigin, Origin, Resolved
@@ -35,6 +37,7 @@ class LoadedSettings:
 
     `items` has the origin of every item of a list by the path of its leaf, `entries` those of a
     mapping by path and name; a source that knows no places inside a value leaves them out.
+    `references` names the variable that holds a secret, by the path of its setting.
     """
 
     settings: Settings
@@ -46,6 +49,7 @@ class LoadedSettings:
     entries: Mapping[str, Mapping[str, EntryOrigin]] = field(
         default_factory=lambda: dict[str, Mapping[str, EntryOrigin]]()
     )
+    references: Mapping[str, str] = field(default_factory=lambda: dict[str, str]())
 
     def origin(self, path: str) -> Origin:
         """Say who set the leaf at dotted `path`."""
@@ -66,7 +70,9 @@ class LoadedSettings:
 class LaunchPlan:
     """What will run. Devices are those that the workers will really use.
 
-    `engine_version` is None for the built-in workers. `workers` is empty when an engine serves.
+    `engine_version` is None for the built-in workers. `workers` is empty when an engine serves,
+    and `launch` is None when none does. `install` is what the engine's interpreter has, None where
+    nobody asked it. `references` are those of the settings.
     """
 
     settings: Settings
@@ -81,6 +87,11 @@ class LaunchPlan:
     preprocess_device: Resolved[PlannedDevice]
     workers: tuple[WorkerSpec, ...]
     findings: tuple[Finding, ...]
+    launch: EngineLaunch | None = None
+    install: EngineInstall | None = None
+    references: Mapping[str, str] = field(default_factory=lambda: dict[str, str]())
+    worker_memory_mib: Resolved[int] | None = None
+    budget: MemoryBudget | None = None
 
     def worker_specs(self) -> tuple[WorkerSpec, ...]:
         """All that each worker process needs, one spec a worker."""

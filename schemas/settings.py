@@ -13,7 +13,16 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 from .colour import parse_colour
-from .vocabulary import EngineKind, ImageDtype, ImageFormat, ImagePolicy, LogFormat, LogLevel
+from .vocabulary import (
+    EngineKind,
+    ImageDtype,
+    ImageFormat,
+    ImageKernel,
+    ImagePolicy,
+    LogFormat,
+    LogLevel,
+    RestartPolicy,
+)
 
 
 def _check_colour(text: str) -> str:
@@ -104,6 +113,13 @@ class TokenizerSettings(Section):
     skip_init: bool = setting(
         False, "Load no tokenizer: images only.", flag="--skip-tokenizer-init"
     )
+    worker_memory_mib: int | None = setting(
+        None,
+        "Most memory that the work of one built-in worker takes, beyond what it has when it is "
+        "ready; null computes what the largest image needs.",
+        ge=16,
+        le=2**20,
+    )
 
 
 class ImageSettings(Section):
@@ -121,12 +137,26 @@ class ImageSettings(Section):
     dtype: ImageDtype = setting(
         "float32", "Type of pixel_values; uint8 leaves the normalisation to the consumer."
     )
+    kernel: ImageKernel = setting(
+        "auto",
+        "What computes the pixels, all equal to the bit: native, the compiled kernel, or an error; "
+        "pure, Pillow and numpy; auto, native where it is installed and passes its self-test.",
+    )
     max_pixels: int = setting(
         50_000_000, "Largest width x height that is decoded.", ge=1, le=1_000_000_000
+    )
+    timeout_s: float = setting(
+        20.0, "Processor time that one image may take; beyond it 413.", gt=0, le=3600
     )
     max_per_request: int = setting(64, "Most images in one request.", ge=1, le=4096)
     formats: tuple[ImageFormat, ...] = setting(
         ("jpeg", "png", "webp", "gif"), "Formats that are accepted, by content.", min_length=1
+    )
+    cache_bytes: int = setting(
+        0,
+        "Memory for processed images whose content may come again; 0 keeps none.",
+        ge=0,
+        le=2**40,
     )
 
 
@@ -150,12 +180,25 @@ class ServerSettings(Section):
     api_key: SecretStr | None = setting(
         None, "Bearer key that clients must send.", flag="--api-key", min_length=1
     )
+    previous_api_key: SecretStr | None = setting(
+        None, "Also accepted, while clients change to server.api_key.", min_length=1
+    )
+    admin_host: Host = setting("127.0.0.1", "Address of server.admin_port.", min_length=1)
+    admin_port: int | None = setting(
+        None,
+        "Port where alone /metrics and /server_info are then; null leaves them on server.port.",
+        ge=0,
+        le=65535,
+    )
     max_body_bytes: int = setting(256 * 2**20, "Largest request body.", ge=1024, le=2**34)
     max_queued_bytes: int = setting(
         2048 * 2**20,
         "Most bytes of unanswered requests and unsent answers; beyond it 429.",
         ge=1024,
         le=2**40,
+    )
+    max_queued_requests: int = setting(
+        1024, "Most requests that wait for their answer; beyond it 429.", ge=1, le=2**20
     )
     max_response_bytes: int = setting(
         1024 * 2**20, "Largest pixel_values of one answer; beyond it 413.", ge=1024, le=2**36
@@ -167,6 +210,27 @@ class ServerSettings(Section):
     )
 
 
+class ProgramPath:
+    """Marks a string that names a program: a bare name is looked up in PATH, the rest is a path."""
+
+
+class NodesSettings(Section):
+    """The machines that one engine spans."""
+
+    count: int = setting(
+        1, "Machines that the model is spread over.", flag="--nnodes", ge=1, le=1024
+    )
+    rank: int = setting(
+        0, "Which of them this is; 0 answers clients.", flag="--node-rank", ge=0, le=1023
+    )
+    address: str | None = setting(
+        None,
+        "host:port of the first machine, the same on all; where they find each other.",
+        flag="--dist-init-addr",
+        min_length=1,
+    )
+
+
 class EngineSettings(Section):
     kind: EngineKind = setting(
         "none", "Who serves: the built-in workers, or an engine that is started.", flag="--engine"
@@ -174,12 +238,32 @@ class EngineSettings(Section):
     version: str | None = setting(
         None, "Version of the engine, where it cannot be asked.", min_length=1
     )
-    python: Annotated[str | None, FilePath()] = setting(
-        None, "Interpreter that has the engine installed.", min_length=1
+    python: Annotated[str | None, ProgramPath()] = setting(
+        None,
+        "Interpreter that has the engine installed; null takes the one that runs kimi-serve.",
+        min_length=1,
     )
     args: tuple[str, ...] = setting((), "Further arguments of the engine, one item each.")
     env: dict[str, str] = setting({}, "Further variables of the engine.")
     startup_timeout_s: float = setting(1800.0, "Time for the engine to be ready.", gt=0, le=86400)
+    kill_timeout_s: float = setting(
+        30.0, "Time between SIGTERM and SIGKILL, once nothing is left to finish.", gt=0, le=3600
+    )
+    restart: RestartPolicy = setting("never", "Whether an engine that failed is started again.")
+    max_restarts: int = setting(
+        3, "Most restarts in a row; ten minutes of service begin a new row.", ge=1, le=1000
+    )
+    restart_backoff_s: float = setting(
+        1.0, "Pause before the first restart; it doubles, up to a minute.", gt=0, le=3600
+    )
+    status_port: int | None = setting(
+        None,
+        "Port of the launcher's own /health, /ready and /server_info beside the engine; "
+        "/ready turns 503 as soon as a stop begins.",
+        ge=0,
+        le=65535,
+    )
+    nodes: NodesSettings = NodesSettings.model_construct()
 
 
 class GpuSettings(Section):
@@ -199,6 +283,13 @@ class GpuSettings(Section):
     )
     worker_context_mib: int = setting(
         800, "GPU memory of one worker's CUDA context, in MiB.", ge=0, le=2**20
+    )
+    worker_budget_mib: int | None = setting(
+        None,
+        "Most GPU memory of one built-in worker's image buffers in MiB, beyond its context; images "
+        "that need more are preprocessed on the CPU. null sets no cap.",
+        ge=64,
+        le=2**20,
     )
 
 

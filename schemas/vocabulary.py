@@ -9,7 +9,11 @@ from typing import Literal, NamedTuple, get_args
 ImageFormat = Literal["jpeg", "png", "webp", "gif", "bmp", "tiff", "avif"]
 ImagePolicy = Literal["display", "checkpoint"]
 ImageDtype = Literal["float32", "bfloat16", "uint8"]
+ImageKernel = Literal["auto", "native", "pure"]
+# Why an image of a CUDA worker was redone on the CPU.
+GpuFallback = Literal["over-budget", "out-of-memory", "decoder-refused", "device-error"]
 EngineKind = Literal["none", "sglang", "vllm"]
+RestartPolicy = Literal["never", "on-failure"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 

@@ -8,6 +8,8 @@ from kimi_serve.schemas.errors import ConfigError
 from kimi_serve.schemas.fields import SettingField, sections, setting_fields
 from kimi_serve.schemas.plan import LaunchPlan, LoadedSettings, SettingValue
 
+from ..engines.equivalents import engine_words
+from ..secrets.given import secrets_of_settings
 from ..sources.suggest import suggest_path
 from .redact import redacted
 from .words import columns, show
@@ -29,12 +31,19 @@ def explain_text(settings: LaunchPlan | LoadedSettings, path: str) -> str:
             ("default", show(field.default)),
             ("flag", _flag(field)),
             ("env", field.env_name),
-            ("yaml", f"{field.section}: {{{field.name}: ...}}"),
+            ("yaml", _yaml(path)),
         ]
     )
-    return "\n".join(
-        [path, f"  {field.help}", "", *facts, "", "layers, the winner first", *_layers(value)]
-    )
+    engines = columns([(kind, words) for kind, words in engine_words(path)])
+    told = ["what the engines are told", *engines, ""] if engines else []
+    lines = [path, f"  {field.help}", "", *facts, "", *told, "layers, the winner first"]
+    lines += _layers(value)
+    return secrets_of_settings(settings).hide("\n".join(lines))
+
+
+def _yaml(path: str) -> str:
+    *sections, name = path.split(".")
+    return "".join(f"{section}: {{" for section in sections) + f"{name}: ..." + "}" * len(sections)
 
 
 def _unknown(path: str) -> ConfigError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from kimi_serve.schemas.colour import NAMES
-from kimi_serve.schemas.fields import SettingField, TextKind, sections, setting_fields
+from kimi_serve.schemas.fields import SettingField, TextKind, keys_of, setting_fields
 from kimi_serve.schemas.settings import Settings
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -37,7 +37,7 @@ def profile_schema() -> dict[str, Any]:
         "title": "kimi-serve profile",
         "description": (Settings.__doc__ or "").strip(),
         "type": "object",
-        "properties": {"extends": _extends()} | {name: _section(name) for name in sections()},
+        "properties": {"extends": _extends()} | {name: _section(name) for name in keys_of(None)},
         "additionalProperties": False,
         "$defs": {
             "text": {
@@ -78,12 +78,12 @@ def _secret() -> dict[str, Any]:
 
 
 def _section(name: str) -> dict[str, Any]:
-    fields = [field for field in setting_fields().values() if field.section == name]
-    return {
-        "type": "object",
-        "properties": {field.name: _setting(field) for field in fields},
-        "additionalProperties": False,
-    }
+    properties: dict[str, Any] = {}
+    for key in keys_of(name):
+        path = f"{name}.{key}"
+        field = setting_fields().get(path)
+        properties[key] = _section(path) if field is None else _setting(field)
+    return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
 def _setting(field: SettingField) -> dict[str, Any]:
@@ -140,6 +140,14 @@ def _any_case(word: str) -> str:
     return "".join(f"[{letter.upper()}{letter}]" for letter in word)
 
 
+_HOST: list[dict[str, Any]] = [
+    {"type": "string", "pattern": rf"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?{_END}"},
+    {
+        "type": "string",
+        "format": "ipv6",
+        "pattern": rf"^[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[^%]+)?{_END}",
+    },
+]
 # What the validators of these texts take, in the words of a schema; a test wants one for each.
 CHECKED_TEXTS: dict[str, list[dict[str, Any]]] = {
     "image.background": [
@@ -152,12 +160,6 @@ CHECKED_TEXTS: dict[str, list[dict[str, Any]]] = {
             "patternErrorMessage": "not a colour: write #rrggbb, #rgb or a basic CSS name",
         },
     ],
-    "server.host": [
-        {"type": "string", "pattern": rf"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?{_END}"},
-        {
-            "type": "string",
-            "format": "ipv6",
-            "pattern": rf"^[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[^%]+)?{_END}",
-        },
-    ],
+    "server.admin_host": _HOST,
+    "server.host": _HOST,
 }

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any
 
 from kimi_serve.schemas.findings import Finding
 from kimi_serve.schemas.plan import LaunchPlan, SettingValue
-from kimi_serve.schemas.provenance import DEFAULT, Origin, Resolved
+from kimi_serve.schemas.provenance import DEFAULT, Resolved
 from kimi_serve.schemas.worker import WorkerSpec
 
+from ..budget.sentences import summary
+from ..secrets.given import secrets_of_settings
+from .budget import Paper, budget_json, budget_lines
+from .engine import command_lines, launch_json, origin_json, variable_lines, watch_lines
 from .explain import explain_text
-from .redact import redacted
+from .redact import hide_in, redacted
 from .words import columns, show
 
 __all__ = ["explain_text", "log_lines", "plan_json", "plan_text"]
@@ -25,18 +29,23 @@ FORMAT_VERSION = 1
 _LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO}
 
 
-def plan_text(plan: LaunchPlan, *, changed_only: bool = False) -> str:
+def plan_text(plan: LaunchPlan, *, changed_only: bool = False, paper: Paper | None = None) -> str:
     """Give the plan for a reader; `changed_only` leaves out settings that nobody set."""
     blocks = {
         "settings": _setting_lines(plan, changed_only),
-        "launch": _decision_lines(plan, ("model", "engine", "worker_num")),
+        "launch": _decision_lines(plan, ("model", "engine", "worker_num", "worker_memory_mib")),
         "devices": _decision_lines(plan, ("decode_device", "preprocess_device")),
         "checkpoint": _checkpoint_lines(plan),
         "hardware": _hardware_lines(plan),
+        "memory": budget_lines(plan.budget, paper),
         "workers": _worker_lines(plan.worker_specs()),
-        "findings": list(_finding_lines(plan.findings)),
+        "command": command_lines(plan.launch),
+        "variables": variable_lines(plan.launch),
+        "supervision": watch_lines(plan),
+        "findings": list(finding_lines(plan.findings)),
     }
-    return "\n\n".join("\n".join([title, *lines]) for title, lines in blocks.items() if lines)
+    text = "\n\n".join("\n".join([title, *lines]) for title, lines in blocks.items() if lines)
+    return secrets_of_settings(plan).hide(text)
 
 
 def plan_json(plan: LaunchPlan, *, changed_only: bool = False) -> dict[str, Any]:
@@ -44,14 +53,16 @@ def plan_json(plan: LaunchPlan, *, changed_only: bool = False) -> dict[str, Any]
     document = {
         "format_version": FORMAT_VERSION,
         "settings": [_setting_json(value) for value in _shown(plan, changed_only)],
-        "decisions": {name: asdict(decision) for name, decision in _decisions(plan).items()},
+        "decisions": {name: asdict(decision) for name, decision in decisions_of(plan).items()},
         "engine_version": plan.engine_version,
         "checkpoint": asdict(plan.checkpoint),
         "hardware": asdict(plan.hardware),
+        "budget": budget_json(plan.budget),
         "workers": [asdict(spec) | {"env": dict(spec.env)} for spec in plan.worker_specs()],
+        "launch": launch_json(plan),
         "findings": [_finding_json(finding) for finding in plan.findings],
     }
-    plain: dict[str, Any] = _plain(document)
+    plain: dict[str, Any] = hide_in(document, secrets_of_settings(plan))
     return plain
 
 
@@ -59,25 +70,32 @@ def log_lines(plan: LaunchPlan) -> list[tuple[int, str]]:
     """Give what is logged before anything is started, with levels: decisions, then findings."""
     decisions = [
         f"{name.replace('_', ' ')}: {show(decision.value)} ({decision.source}): {decision.reason}"
-        for name, decision in _decisions(plan).items()
+        for name, decision in decisions_of(plan).items()
     ]
+    if plan.budget is not None:
+        decisions.append(f"memory: {summary(plan.budget)}")
     settings = [
         f"{value.path} = {show(value.value)} ({value.origin})" for value in _shown(plan, True)
     ]
-    return [(logging.INFO, line) for line in decisions + settings] + [
+    lines = [(logging.INFO, line) for line in decisions + settings] + [
         (_LEVELS[finding.severity], f"{finding}{f'; {finding.help}' if finding.help else ''}")
         for finding in plan.findings
     ]
+    known = secrets_of_settings(plan)
+    return [(level, known.hide(line)) for level, line in lines]
 
 
-def _decisions(plan: LaunchPlan) -> dict[str, Resolved[Any]]:
-    return {
+def decisions_of(plan: LaunchPlan) -> dict[str, Resolved[Any]]:
+    """Give what was decided, by name."""
+    memory = plan.worker_memory_mib
+    decisions: dict[str, Resolved[Any]] = {
         "model": plan.model,
         "engine": plan.engine,
         "worker_num": plan.worker_num,
         "decode_device": plan.decode_device,
         "preprocess_device": plan.preprocess_device,
     }
+    return decisions if memory is None else decisions | {"worker_memory_mib": memory}
 
 
 def _shown(plan: LaunchPlan, changed_only: bool) -> tuple[SettingValue, ...]:
@@ -103,7 +121,7 @@ def _over(value: SettingValue) -> str:
 
 
 def _decision_lines(plan: LaunchPlan, names: Sequence[str]) -> list[str]:
-    decisions = _decisions(plan)
+    decisions = decisions_of(plan)
     return columns(
         [
             (
@@ -112,6 +130,7 @@ def _decision_lines(plan: LaunchPlan, names: Sequence[str]) -> list[str]:
                 f"{decisions[name].source}: {decisions[name].reason}",
             )
             for name in names
+            if name in decisions
         ]
     )
 
@@ -163,7 +182,8 @@ def _worker_lines(workers: Sequence[WorkerSpec]) -> list[str]:
     return columns(rows)
 
 
-def _finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
+def finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
+    """Give findings with what to do about them."""
     for finding in findings:
         yield f"  {finding}"
         if finding.help:
@@ -174,28 +194,15 @@ def _setting_json(value: SettingValue) -> dict[str, Any]:
     return {
         "path": value.path,
         "value": value.value,
-        "origin": _origin_json(value.origin),
+        "origin": origin_json(value.origin),
         "overrode": [
-            {"value": old, "origin": _origin_json(origin)} for origin, old in value.overrode
+            {"value": old, "origin": origin_json(origin)} for origin, old in value.overrode
         ],
     }
 
 
 def _finding_json(finding: Finding) -> dict[str, Any]:
     return asdict(finding) | {
-        "origin": _origin_json(finding.origin),
-        "related": [_origin_json(origin) for origin in finding.related],
+        "origin": origin_json(finding.origin),
+        "related": [origin_json(origin) for origin in finding.related],
     }
-
-
-def _origin_json(origin: Origin) -> dict[str, Any]:
-    return asdict(origin) | {"text": str(origin)}
-
-
-def _plain(value: Any) -> Any:
-    """Turn tuples into lists, all the way down."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in cast("Mapping[str, Any]", value).items()}
-    if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in cast("Sequence[Any]", value)]
-    return value

@@ -35,6 +35,9 @@ def decide_devices(situation: Situation) -> Devices:
     if row is None:
         reason = f"{situation.engine_name} was not checked for {situation.architecture}"
         return _both("unknown", "support table", reason)
+    if situation.kind == "none" and not situation.has_gpu_extra:
+        reason = "the gpu extra (torch, torchvision) is not installed, so the CUDA device is unused"
+        return _both("cpu", "hardware", reason)
     if situation.kind == "none":
         return Devices(
             Resolved(row.decode, "support table", row.source),

@@ -1,18 +1,24 @@
 """What an engine would be told beside the settings: its flags and its variables, with origins.
 
 Pure. `OWNED` says which settings a flag of `engine.args` would say once more.
+
+A finding about an argument or a variable points at what is wrong. That is the value where another
+value would be right: a number too large, an unknown word, a secret, an address. It is the flag or
+the name where no value would be: unknown, old, without effect, not to be had in this company.
+Settings are placed likewise by their readers. `Given.origin` is the name's place, `at_value` the
+same thing at its value; `--flag=value` is one word and has one place, and so has a bare switch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kimi_serve.schemas.engine_facts import EngineTable
 from kimi_serve.schemas.plan import LoadedSettings
 from kimi_serve.schemas.provenance import Origin
 
-from ..engine_command import EngineArgument, parse_arguments
+from ..engine_command import EngineArgument, keyed_text, last_keyed, parse_arguments
 
 ARGS = "engine.args"
 ENV = "engine.env"
@@ -34,6 +40,9 @@ OWNED: Mapping[str, Mapping[str, str]] = {
         "server.api_key": "--api-key",
         "gpu.mem_fraction_static": "--mem-fraction-static",
         "log.level": "--log-level",
+        "engine.nodes.count": "--nnodes",
+        "engine.nodes.rank": "--node-rank",
+        "engine.nodes.address": "--dist-init-addr",
     },
     "vllm": {
         "model.path": "--model",
@@ -49,6 +58,8 @@ OWNED: Mapping[str, Mapping[str, str]] = {
         "server.api_key": "--api-key",
         "gpu.mem_fraction_static": "--gpu-memory-utilization",
         "log.level": "--uvicorn-log-level",
+        "engine.nodes.count": "--nnodes",
+        "engine.nodes.rank": "--node-rank",
     },
     "none": {},
 }
@@ -60,12 +71,19 @@ class Given:
 
     `name` is the setting, flag or variable as it is written; `path` the setting it stands in, ""
     for a variable that is only inherited. `text` may be a secret: look at `name` in messages.
+    `value` is where the value stands, None where that is the same place.
     """
 
     name: str
     text: str
     origin: Origin
     path: str
+    value: Origin | None = None
+
+    @property
+    def at_value(self) -> Given:
+        """The same, for a finding about the value."""
+        return self if self.value is None else replace(self, origin=self.value)
 
     @property
     def is_open(self) -> bool:
@@ -85,16 +103,32 @@ def read_arguments(loaded: LoadedSettings, table: EngineTable | None) -> tuple[E
 def given_flag(
     loaded: LoadedSettings, arguments: tuple[EngineArgument, ...], flag: str
 ) -> Given | None:
-    """Give the last argument that is this flag, by its name today: argparse keeps the last."""
-    for argument in reversed(arguments):
-        if argument.flag is not None and argument.flag.flag == flag and not argument.key:
-            return Given(argument.spelling, text_of(argument), origin_of(loaded, argument), ARGS)
-    return None
+    """Give what counts of this flag, by its name today: argparse keeps the last argument.
+
+    vLLM puts `--flag.key` together and appends the whole, so that it beats every plain `--flag`.
+    """
+    found = [each for each in arguments if each.flag is not None and each.flag.flag == flag]
+    last = next((each for each in reversed(found) if not each.key), None)
+    keyed = last_keyed(found)
+    if keyed:
+        return _given(loaded, keyed[-1], keyed_text(keyed))
+    return None if last is None else _given(loaded, last, text_of(last))
+
+
+def _given(loaded: LoadedSettings, argument: EngineArgument, text: str) -> Given:
+    value = value_origin_of(loaded, argument)
+    return Given(argument.spelling, text, origin_of(loaded, argument), ARGS, value)
 
 
 def origin_of(loaded: LoadedSettings, argument: EngineArgument) -> Origin:
     """Say where the flag of an argument stands."""
     return loaded.item(ARGS, argument.position)
+
+
+def value_origin_of(loaded: LoadedSettings, argument: EngineArgument, index: int = 0) -> Origin:
+    """Say where a value of an argument stands."""
+    behind = 0 if argument.inline or not argument.values or not argument.spelling else 1
+    return loaded.item(ARGS, argument.position + behind + index)
 
 
 def text_of(argument: EngineArgument) -> str:
@@ -108,7 +142,8 @@ def given_variables(loaded: LoadedSettings, env: Mapping[str, str] | None) -> It
     """Give what the engine would find: engine.env, then what it inherits besides."""
     own = loaded.settings.engine.env
     for name, text in own.items():
-        yield Given(name, text, loaded.entry(ENV, name).name, ENV)
+        entry = loaded.entry(ENV, name)
+        yield Given(name, text, entry.name, ENV, entry.value)
     for name, text in (env or {}).items():
         if name not in own:
             yield Given(name, text, Origin("env", name), "")

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kimi_serve.schemas.checkpoint import CheckpointFacts
+from kimi_serve.schemas.engine_launch import EngineInstall
 from kimi_serve.schemas.hardware import Hardware
 from kimi_serve.schemas.plan import LaunchPlan, LoadedSettings
 from kimi_serve.schemas.provenance import Resolved
 from kimi_serve.schemas.support import SupportTable
+from kimi_serve.schemas.worker import WorkerSpec
 
+from ..engines.launch import engine_launch
 from ..rules import run_rules, sorted_findings
+from ..rules.memory import memory_budget
 from .devices import decide_devices
 from .situation import Situation, look_up
+from .worker_memory import worker_memory
 from .worker_specs import worker_specs
 
 
@@ -22,14 +27,16 @@ def resolve(
     hardware: Hardware,
     support: SupportTable,
     env: Mapping[str, str] | None = None,
+    install: EngineInstall | None = None,
 ) -> LaunchPlan:
-    """Decide everything that a launch needs.
+    """Decide everything that a launch needs; `install` is what the engine's interpreter has.
 
     Raises PlanError for what cannot work; what works otherwise than the user may expect is a
     finding of the plan, errors first.
     """
-    situation = look_up(loaded, checkpoint, hardware, support, env)
+    situation = look_up(loaded, checkpoint, hardware, support, env, install)
     devices = decide_devices(situation)
+    workers = worker_specs(situation, devices)
     return LaunchPlan(
         settings=loaded.settings,
         values=loaded.values,
@@ -41,8 +48,13 @@ def resolve(
         worker_num=_worker_num(situation),
         decode_device=devices.decode,
         preprocess_device=devices.preprocess,
-        workers=worker_specs(situation, devices),
+        workers=workers,
         findings=sorted_findings((*loaded.findings, *run_rules(situation))),
+        launch=engine_launch(situation, devices, install),
+        install=install,
+        references=loaded.references,
+        budget=memory_budget(situation),
+        worker_memory_mib=_worker_memory(situation, workers),
     )
 
 
@@ -54,21 +66,35 @@ def _model(situation: Situation) -> Resolved[str]:
         "directory": f"the checkpoint in {checkpoint.directory}",
         "hub-cache": f"the cached hub checkpoint in {checkpoint.directory}",
     }[checkpoint.origin]
-    served = situation.settings.model.served_name
-    path = "model.path" if served is None else "model.served_name"
-    return Resolved(served or checkpoint.name, str(situation.loaded.origin(path)), where)
+    given = situation.given("model.served_name")
+    if given is not None:
+        return Resolved(given.text, str(given.origin), where)
+    model = situation.given("model.path")
+    if situation.kind != "none" and model is not None:
+        # Without a name the engines call a model by its path.
+        return Resolved(model.text, str(model.origin), where)
+    return Resolved(checkpoint.name, str(situation.loaded.origin("model.path")), where)
 
 
 def _engine(situation: Situation) -> Resolved[str]:
     source = str(situation.loaded.origin("engine.kind"))
     if situation.kind == "none":
         return Resolved("none", source, "the built-in workers serve")
-    if situation.settings.engine.version is None:
-        reason = f"no engine.version: {situation.version}, the newest that was checked, is assumed"
-    else:
+    install = situation.install
+    if situation.settings.engine.version is not None:
         origin = situation.loaded.origin("engine.version")
         reason = f"engine.version is {situation.version} ({origin})"
+    elif install is not None and install.version is not None:
+        reason = f"the engine's package: {install.python} has {situation.version} installed"
+    else:
+        reason = f"no engine.version: {situation.version}, the newest that was checked, is assumed"
     return Resolved(situation.kind, source, reason)
+
+
+def _worker_memory(situation: Situation, workers: Sequence[WorkerSpec]) -> Resolved[int] | None:
+    if not workers or not workers[0].memory_bytes:
+        return None
+    return worker_memory(situation, workers[0].slot_bytes)
 
 
 def _worker_num(situation: Situation) -> Resolved[int]:

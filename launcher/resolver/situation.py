@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
 from kimi_serve.schemas.checkpoint import CheckpointFacts
 from kimi_serve.schemas.engine_facts import EngineTable, engine_table, read_boolean
+from kimi_serve.schemas.engine_launch import EngineInstall
 from kimi_serve.schemas.hardware import Hardware
 from kimi_serve.schemas.plan import LoadedSettings
 from kimi_serve.schemas.provenance import Origin
@@ -24,6 +26,12 @@ WORKER_NUM = "tokenizer.worker_num"
 SWITCH = "SGLANG_FORCE_CPU_IMAGE_PREPROCESSING"
 OLD_SWITCH = "SGL_FORCE_CPU_IMAGE_PREPROCESSING"
 
+# With these a balancer outside of vLLM spreads the requests.
+_ONE_SERVER = (
+    "--data-parallel-external-lb",
+    "--data-parallel-multi-port-external-lb",
+    "--data-parallel-rank",
+)
 _VISION_NAME = re.compile(r"ForConditionalGeneration$|VL|Vision|OCR")
 
 
@@ -34,7 +42,8 @@ class Situation:
     `checkpoint` is None where it could not be read, `hardware` where nobody looked, `env` where
     it is not known what an engine inherits. `version` is the engine's version that the tables
     were asked for, "" for the built-in workers; `row` is None where the support table does not
-    know the architecture at that version, `table` where no release as old was read.
+    know the architecture at that version, `table` where no release as old was read, `install`
+    where nobody asked the engine's interpreter.
     """
 
     loaded: LoadedSettings
@@ -47,6 +56,7 @@ class Situation:
     table: EngineTable | None = None
     arguments: tuple[EngineArgument, ...] = ()
     env: Mapping[str, str] | None = None
+    install: EngineInstall | None = None
 
     @property
     def settings(self) -> Settings:
@@ -55,6 +65,11 @@ class Situation:
     @property
     def kind(self) -> EngineKind:
         return self.settings.engine.kind
+
+    @property
+    def has_gpu_extra(self) -> bool:
+        """Whether the built-in workers can use a GPU; False where nobody looked."""
+        return self.hardware is not None and self.hardware.has_gpu_extra
 
     @property
     def engine_name(self) -> str:
@@ -127,8 +142,7 @@ class Situation:
         None when neither is there and the default of the setting, or the engine's, holds.
         """
         if self.is_set(path):
-            section, name = path.split(".")
-            value = getattr(getattr(self.settings, section), name)
+            value = attrgetter(path)(self.settings)
             text = str(value).lower() if isinstance(value, bool) else str(value)
             return None if value is None else Given(path, text, self.origin(path), path)
         flag = OWNED[self.kind].get(path)
@@ -148,10 +162,13 @@ class Situation:
 
     @property
     def forced(self) -> Given | None:
-        """Who forces image work to the CPU: the setting, or the engine's own variable."""
+        """Who forces image work to the CPU: the setting, or the engine's own variable.
+
+        A setting that somebody made counts alone: the launch says it to the engine.
+        """
         if self.settings.image.force_cpu_preprocessing:
             return Given(FLAG, "true", self.origin(FLAG), FLAG)
-        if self.kind != "sglang":
+        if self.kind != "sglang" or self.is_set(FLAG):
             return None
         # In the engine the name of older releases overwrites the one of today.
         given = self.variable(OLD_SWITCH) or self.variable(SWITCH)
@@ -167,7 +184,17 @@ class Situation:
     def num_workers(self) -> int:
         """How many workers there will be, also where engine.args alone say it."""
         number = self.whole(self.given(WORKER_NUM))
+        if number is None and self.kind == "vllm":
+            number = self._replicas()
         return self.settings.tokenizer.worker_num if number is None else max(1, number)
+
+    def _replicas(self) -> int | None:
+        """Give how many API servers vLLM starts where nobody says it: one a replica."""
+        if any(self.flag(flag) for flag in _ONE_SERVER):
+            return 1
+        if self.flag("--data-parallel-hybrid-lb") or self.flag("--data-parallel-start-rank"):
+            return self.whole_flag("--data-parallel-size-local", 1)
+        return self.whole(self.flag("--data-parallel-size"))
 
     @property
     def workers_origin(self) -> Origin:
@@ -182,10 +209,13 @@ def look_up(
     hardware: Hardware | None,
     support: SupportTable,
     env: Mapping[str, str] | None = None,
+    install: EngineInstall | None = None,
 ) -> Situation:
     """Find GPU, engine version, table rows and arguments for the inputs."""
     engine = loaded.settings.engine
-    version = "" if engine.kind == "none" else engine.version or support.newest[engine.kind]
+    installed = install.version if install is not None else None
+    newest = "" if engine.kind == "none" else support.newest[engine.kind]
+    version = "" if engine.kind == "none" else engine.version or installed or newest
     table = None if engine.kind == "none" else engine_table(engine.kind, version)
     architectures = () if checkpoint is None else checkpoint.architectures
     return Situation(
@@ -199,4 +229,5 @@ def look_up(
         table=table,
         arguments=read_arguments(loaded, table),
         env=env,
+        install=install,
     )

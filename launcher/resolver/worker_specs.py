@@ -6,10 +6,12 @@ from kimi_serve.schemas.colour import parse_colour
 from kimi_serve.schemas.errors import PlanError
 from kimi_serve.schemas.patch_bound import max_patches, patch_bytes
 from kimi_serve.schemas.plan import PlannedDevice
+from kimi_serve.schemas.vocabulary import ImageDtype
 from kimi_serve.schemas.worker import Device, ImageRules, ResizeConfig, TokenizerSpec, WorkerSpec
 
 from .devices import Devices
 from .situation import Situation
+from .worker_memory import MIB, worker_memory
 
 SLOTS = 3  # one being written, one being read by the front, one waiting to be sent
 
@@ -28,9 +30,11 @@ def worker_specs(situation: Situation, devices: Devices) -> tuple[WorkerSpec, ..
     decode, preprocess = _known(devices.decode.value), _known(devices.preprocess.value)
     rules = _image_rules(situation)
     tokenizer = _tokenizer(situation)
-    # A slot may hold the pixels as base64, the way a JSON answer sends them.
-    slot_bytes = 4 * -(-max_patches(resize) * patch_bytes(resize, rules.dtype) // 3)
-    env = worker_env(preprocess)
+    size = slot_bytes(resize, rules.dtype)
+    # A CUDA driver maps memory of the host that no arithmetic of ours knows.
+    memory_mib = worker_memory(situation, size).value if decode == preprocess == "cpu" else 0
+    env = worker_env(preprocess, _visible_devices(situation))
+    budget_mib = settings.gpu.worker_budget_mib
     return tuple(
         WorkerSpec(
             index=index,
@@ -40,18 +44,32 @@ def worker_specs(situation: Situation, devices: Devices) -> tuple[WorkerSpec, ..
             rules=rules,
             tokenizer=tokenizer,
             slots=SLOTS,
-            slot_bytes=slot_bytes,
+            slot_bytes=size,
+            memory_bytes=memory_mib * MIB,
             env=env,
             log_level=settings.log.level,
             log_format=settings.log.format,
+            image_kernel=settings.image.kernel,
+            gpu_budget_bytes=None if budget_mib is None else budget_mib * MIB,
         )
         for index in range(situation.num_workers)
     )
 
 
-def worker_env(device: Device) -> tuple[tuple[str, str], ...]:
-    """Give the variables of one worker, to be set before its first import."""
-    hidden = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}
+def slot_bytes(resize: ResizeConfig, dtype: ImageDtype) -> int:
+    """Give the size of a slot, which may hold the pixels as base64 for a JSON answer."""
+    return 4 * -(-max_patches(resize) * patch_bytes(resize, dtype) // 3)
+
+
+def worker_env(device: Device, visible: str | None = None) -> tuple[tuple[str, str], ...]:
+    """Give the variables of one worker, to be set before its first import.
+
+    A CUDA worker uses the first device of `visible`, numbered as NVML numbers them.
+    """
+    hidden = {"CUDA_VISIBLE_DEVICES": ""}
+    if device == "cuda":
+        hidden = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        hidden |= {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
     threads = dict.fromkeys(names, "1")
     # Without these glibc gives every big pixel buffer back and faults it in anew for the next
@@ -65,6 +83,14 @@ def worker_env(device: Device) -> tuple[tuple[str, str], ...]:
     }
     variables = hidden | threads | {"TOKENIZERS_PARALLELISM": "false"} | memory
     return tuple(variables.items())
+
+
+def _visible_devices(situation: Situation) -> str | None:
+    """Give CUDA_VISIBLE_DEVICES of CUDA workers: what the plan counts with, else what is there."""
+    ids = situation.settings.gpu.ids
+    if ids:
+        return ids[0]
+    return (situation.env or {}).get("CUDA_VISIBLE_DEVICES")
 
 
 def _require_images(situation: Situation) -> ResizeConfig:

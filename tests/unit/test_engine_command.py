@@ -14,7 +14,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_serve.launcher.engine_command import EngineArgument, find_command, parse_arguments
+from kimi_serve.launcher.engine_command import (
+    EngineArgument,
+    find_command,
+    keyed_text,
+    last_keyed,
+    parse_arguments,
+)
 from kimi_serve.launcher.engine_hints import (
     COUNTERPARTS,
     hint_for,
@@ -153,6 +159,22 @@ def test_an_argument_knows_how_it_was_written() -> None:
     assert short.abbreviated
     assert short.full == "--api-server-count"
     assert not dotted.abbreviated
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["--media-io-kwargs.a.b", "1", "--media_io_kwargs.a.c=x"], '{"a": {"b": 1, "c": "x"}}'),
+        (["--media-io-kwargs.a", '{"b": 1}', "--media-io-kwargs.a.c=2"], '{"a": {"b": 1, "c": 2}}'),
+        (["--media-io-kwargs.a", "1", "--media-io-kwargs.a.b", "2"], '{"a": {"b": 2}}'),
+        (["--media-io-kwargs.a+", "x,y", "--media-io-kwargs.a+=z"], '{"a": ["x", "y", "z"]}'),
+        (["--media-io-kw.a", "1", "--media-io-kwargs.b", "2"], '{"b": 2}'),
+        (["--media-io-kwargs" + ".a" * 100_000, "1"], ""),
+        (["--media-io-kwargs.a"], "{}"),
+    ],
+)  # fmt: skip
+def test_keys_of_one_option_are_put_together_as_vllm_does(args: list[str], expected: str) -> None:
+    assert keyed_text(last_keyed(parse_arguments(args, VLLM))) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""From a plan to an engine's command line and environment: pure, one module an engine."""
