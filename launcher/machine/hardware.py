@@ -6,6 +6,7 @@ GPUs are counted by NVML or by their device files; no CUDA context is ever made.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -24,21 +25,15 @@ from .cgroups import (
     parse_limit_bytes,
     parse_mem_total,
 )
+from .nvml import ask_driver, import_nvml
 from .visible_gpus import visible_gpus
-
-
-def _import_nvml() -> Any | None:
-    try:
-        return importlib.import_module("pynvml")
-    except ImportError:
-        return None
 
 
 def probe(
     env: Mapping[str, str],
     *,
     root: Path = Path("/"),
-    load_nvml: Callable[[], Any | None] = _import_nvml,
+    load_nvml: Callable[[], Any | None] = import_nvml,
 ) -> Hardware:
     """Ask the machine; of the environment only CUDA_VISIBLE_DEVICES is read.
 
@@ -58,7 +53,14 @@ def probe(
         gpus=gpus,
         gpu_source=note,
         shm_mib=_size_mib(root / "dev/shm"),
+        all_gpus=found,
+        has_gpu_extra=has_gpu_extra(),
     )
+
+
+def has_gpu_extra() -> bool:
+    """Say whether the libraries of the CUDA path are installed; they are not imported."""
+    return all(importlib.util.find_spec(name) is not None for name in ("torch", "torchvision"))
 
 
 def _size_mib(folder: Path) -> int | None:
@@ -74,40 +76,13 @@ def _size_mib(folder: Path) -> int | None:
 
 def _find_gpus(root: Path, load_nvml: Callable[[], Any | None]) -> tuple[tuple[Gpu, ...], str]:
     """Give the devices of the machine and how they were found."""
-    nvml = load_nvml()
-    if nvml is None:
-        note = "pynvml is not installed"
-    else:
-        try:
-            gpus = _ask_driver(nvml)
-        except nvml.NVMLError as error:
-            note = f"NVML failed: {error}"
-        else:
-            return gpus, f"NVML lists {_count(len(gpus), 'GPU')}"
+    answer = ask_driver(load_nvml())
+    if answer.gpus is not None:
+        return answer.gpus, answer.note
     files = [entry for entry in _list(root / "dev") if re.fullmatch(r"nvidia\d+", entry)]
     # CUDA numbers what it sees: in a container /dev/nvidia3 alone is device 0.
     gpus = tuple(Gpu(index) for index in range(len(files)))
-    return gpus, f"{_count(len(files), 'device file')} /dev/nvidia[0-9]* ({note})"
-
-
-def _ask_driver(nvml: Any) -> tuple[Gpu, ...]:
-    nvml.nvmlInit()
-    try:
-        return tuple(_describe(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
-    finally:
-        nvml.nvmlShutdown()
-
-
-def _describe(nvml: Any, index: int) -> Gpu:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    total: int | None = None
-    free: int | None = None
-    try:
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-        total, free = memory.total // 2**20, memory.free // 2**20
-    except nvml.NVMLError_NotSupported:
-        pass  # integrated GPUs have no memory of their own to report
-    return Gpu(index, nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle), total, free)
+    return gpus, f"{_count(len(files), 'device file')} /dev/nvidia[0-9]* ({answer.note})"
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,0 +1,1 @@
+"""Starts an engine, watches it, passes its output on, and ends it whole."""

@@ -1,0 +1,28 @@
+"""The ways in which an engine's first process is over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The engine's first process ended; `status` is what wait(2) gives."""
+
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotStarted:
+    """The kernel did not run the command."""
+
+    errno: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperLost:
+    """The keeper was killed, and the engine with it."""
+
+
+Ending = Exited | NotStarted | KeeperLost

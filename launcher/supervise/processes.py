@@ -1,0 +1,99 @@
+"""What Linux tells of our descendants, and their end; standard library only, the keeper needs it.
+
+Only direct children are ever signalled by number here: their numbers cannot pass to strangers
+before we have waited for them. Everything deeper becomes a child when its parents are dead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Collection
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_POLL_S = 0.02
+
+
+def become_subreaper() -> None:
+    """Become the parent of every descendant that loses its own."""
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def prctl(option: int, value: int) -> None:
+    """Call prctl(2)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option})")
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends."""
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the call
+        os._exit(1)
+
+
+def children(pid: int) -> list[int]:
+    """List the children of a process, those that wait to be reaped too."""
+    try:
+        found: list[int] = []
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
+                found.extend(int(word) for word in file.read().split())
+    except ProcessLookupError:
+        return []
+    except FileNotFoundError:  # the process ended, or the kernel has no such file
+        return _children_by_scan(pid)
+    return found
+
+
+def _children_by_scan(pid: int) -> list[int]:
+    found: list[int] = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                # pid (name) state ppid ...; the name may hold anything.
+                if int(file.read().rpartition(b")")[2].split()[1]) == pid:
+                    found.append(int(name))
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """List everything below a process."""
+    found: list[int] = []
+    todo = [pid]
+    while todo:
+        below = children(todo.pop())
+        found += below
+        todo += below
+    return found
+
+
+def signal_child(pid: int, number: signal.Signals) -> None:
+    """Signal a child that we have not reaped yet."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def kill_children(spared: Collection[int], timeout_s: float) -> list[int]:
+    """Kill and reap all children of this process but `spared`, and what comes up from below.
+
+    Give what is left after `timeout_s`.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left = [pid for pid in children(os.getpid()) if pid not in spared]
+        if not left:
+            return []
+        for pid in left:
+            signal_child(pid, signal.SIGKILL)
+        for pid in left:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        if time.monotonic() > deadline:
+            return left
+        time.sleep(_POLL_S)

@@ -1,0 +1,152 @@
+"""How an engine ends: asked to, cut, with its launcher, with its keeper. Nothing is ever left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from engine_server import EngineServer, children
+from integration_server import wait_until
+
+Settings = dict[str, dict[str, Any]]
+CHILDREN = {"CHILDREN": "session daemon"}
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[EngineServer]:
+    server = EngineServer(tmp_path)
+    yield server
+    server.close()
+
+
+class Request(threading.Thread):
+    """One request that runs until it is released."""
+
+    def __init__(self, engine: EngineServer) -> None:
+        super().__init__(daemon=True)
+        self._engine = engine
+        self.status: int | None = None
+
+    def run(self) -> None:
+        try:
+            self.status = self._engine.get("/slow").status_code
+        except httpx.HTTPError:
+            self.status = 0
+
+
+def run_request(engine: EngineServer) -> Request:
+    request = Request(engine)
+    request.start()
+    engine.wait_for("a slow request runs")
+    return request
+
+
+def test_a_stop_ends_everything_with_exit_code_0(engine: EngineServer) -> None:
+    engine.start(CHILDREN).wait_until_ready()
+    wait_until(lambda: len(engine.engine_pids()) == 3)
+    assert engine.server.stop() == 0
+    engine.wait_until_nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"engine": {"kind": "vllm"}}, {"tokenizer": {"worker_num": 4}}],
+    ids=["finishes by itself", "is waited for"],
+)
+def test_a_running_request_is_answered(engine: EngineServer, settings: Settings) -> None:
+    profile = settings | {"engine": {"status_port": 0} | settings.get("engine", {})}
+    engine.start(None, profile).wait_until_ready()
+    assert engine.status("/ready").status_code == 200
+    request = run_request(engine)
+    engine.server.process.send_signal(signal.SIGTERM)
+    engine.wait_for("stopping the engine")
+    assert engine.status("/ready").json()["state"] == "draining"
+    assert engine.status("/ready").status_code == 503
+    assert engine.status("/health").status_code == 200
+    engine.release()
+    request.join(30)
+    assert request.status == 200
+    assert engine.server.stop() == 0
+    engine.wait_until_nothing_is_left()
+
+
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+def test_the_wait_for_requests_has_an_end(engine: EngineServer, kind: str) -> None:
+    settings: Settings = {
+        "engine": {"kind": kind, "kill_timeout_s": 0.5},
+        "server": {"drain_timeout_s": 0.2},
+        "tokenizer": {"worker_num": 2},
+    }
+    engine.start(None, settings).wait_until_ready()
+    request = run_request(engine)
+    assert engine.server.stop() == 0
+    assert "requests still run after 0.2 s" in engine.log
+    request.join(30)
+    assert request.status == 0
+    engine.wait_until_nothing_is_left()
+
+
+def test_what_ignores_sigterm_is_killed_and_that_is_no_failure(engine: EngineServer) -> None:
+    settings: Settings = {"engine": {"kill_timeout_s": 0.2}, "server": {"drain_timeout_s": 0}}
+    engine.start({"IGNORE_TERM": 1, **CHILDREN}, settings).wait_until_ready()
+    assert engine.server.stop() == 0
+    assert "killing it" in engine.log
+    engine.wait_until_nothing_is_left()
+
+
+def test_a_second_signal_cuts(engine: EngineServer) -> None:
+    engine.start({"IGNORE_TERM": 1}, {"server": {"drain_timeout_s": 3000}}).wait_until_ready()
+    engine.server.process.send_signal(signal.SIGTERM)
+    engine.wait_for("SIGTERM: stopping the engine")
+    engine.server.process.send_signal(signal.SIGINT)
+    assert engine.server.process.wait(30) == 0
+    engine.wait_until_nothing_is_left()
+
+
+def test_a_stop_while_it_starts(engine: EngineServer) -> None:
+    engine.start({"HANG": 1}).record()
+    assert engine.server.stop() == 0
+    engine.wait_until_nothing_is_left()
+
+
+def test_a_stop_in_the_pause_before_a_restart(engine: EngineServer) -> None:
+    restart = {"restart": "on-failure", "restart_backoff_s": 3000}
+    engine.start({"DIE": "code 1"}, {"engine": restart}).wait_for("again in 3000 s")
+    assert engine.server.stop() == 0
+
+
+@pytest.mark.parametrize("when", ["starting", "ready"])
+def test_nothing_survives_the_launcher(engine: EngineServer, when: str) -> None:
+    gate = {} if when == "ready" else {"GATE": engine.folder / "never"}
+    engine.start({"IGNORE_TERM": 1, **CHILDREN, **gate})
+    wait_until(lambda: len(engine.engine_pids()) == 3)
+    if when == "ready":
+        engine.wait_until_ready()
+    keeper = engine.keeper()
+    engine.server.process.kill()
+    engine.wait_until_nothing_is_left()
+    wait_until(lambda: not Path(f"/proc/{keeper}").exists() or not children(keeper))
+
+
+def test_nothing_survives_the_keeper(engine: EngineServer) -> None:
+    engine.start({"IGNORE_TERM": 1, **CHILDREN}).wait_until_ready()
+    wait_until(lambda: len(engine.engine_pids()) == 3)
+    os.kill(engine.keeper(), signal.SIGKILL)
+    assert engine.wait_for_end() == 5
+    assert "the keeper of sglang was killed" in engine.log
+    engine.wait_until_nothing_is_left()
+
+
+def test_the_keeper_does_not_obey_a_signal_to_the_whole_control_group(
+    engine: EngineServer,
+) -> None:
+    engine.start().wait_until_ready()
+    os.kill(engine.keeper(), signal.SIGTERM)
+    assert engine.get("/v1/models").status_code == 200
+    assert engine.server.stop() == 0
