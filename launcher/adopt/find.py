@@ -1,0 +1,295 @@
+"""Finds the engine's command in what was given, and what stands around it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+from kimi_serve.schemas.errors import ConfigError
+
+from ..engine_command import find_command
+from ..secrets.names import is_secret_name
+from ..secrets.shapes import secrets_in
+from ..sources.characters import find_odd
+from .container import RUNNING, Container, read_run
+from .manifest import looks_like_yaml, read_manifest
+from .shell import Command, read_script, sets_variables
+from .words import (
+    Told,
+    Variable,
+    Word,
+    assignment,
+    for_shell,
+    from_shell,
+    literal,
+    references_in,
+    resolved,
+    shown_words,
+)
+
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*")
+_SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh")
+_SHELL_OPTION = re.compile(r"-[a-z]*c")
+# Entry points beside those that `find_command` knows: (engine, whether `serve` must follow).
+_CLI_MODULES = {"sglang.cli.main": "sglang", "vllm.entrypoints.cli.main": "vllm"}
+# Commands that name an engine and start none.
+_TALKING = ("echo", "printf", "grep", "pkill", "pgrep", "which", "alias")
+_DEEPEST = 5
+LOOKED_FOR = (
+    "looked for: sglang serve, vllm serve, python -m sglang.launch_server, "
+    "python -m vllm.entrypoints.openai.api_server; also behind env, docker run and their like, in "
+    "a shell script, a compose service and a Kubernetes container"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An engine's command. `args` stand behind its entry point, which takes `takes` loose words.
+
+    `python` is the interpreter as it is written, None where no word names one.
+    """
+
+    engine: str
+    head: tuple[Word, ...]
+    args: tuple[Word, ...]
+    takes: int
+    python: Word | None
+    variables: tuple[Variable, ...] = ()
+    container: Container | None = None
+
+
+def find_in_words(texts: Sequence[str], told: Told) -> Found:
+    """Find the engine in a command line that a shell has split already."""
+    words = tuple(Word(literal(text), f"word {n}") for n, text in enumerate(texts, start=1))
+    found = _in_words(words, told, 0)
+    return found or _missing(words, "this command")
+
+
+def find_in_text(text: str, told: Told, given: Sequence[Variable] = ()) -> Found:
+    """Find the engine in a shell script, a compose file or a Kubernetes object.
+
+    `given` are variables that are known where the text is run.
+    """
+    if looks_like_yaml(text):
+        try:
+            containers = read_manifest(text, told)
+        except ConfigError:
+            if not text.lstrip().startswith("["):
+                raise
+        else:
+            return _in_containers(containers, told)
+    commands = read_script(text, told, known=_known(given))
+    found = _in_commands(commands, told, 0)
+    return found or _missing([word for each in commands for word in each.words], "the text")
+
+
+def _missing(words: Iterable[Word], where: str) -> Found:
+    for word in words:
+        odd = find_odd(word.text)
+        if odd is not None and odd.character not in "\n\t":
+            raise ConfigError(
+                f"there is no engine command in {where}, and {word.place} holds {odd}",
+                hint=f"type it again by hand; {LOOKED_FOR}",
+            )
+    raise ConfigError(f"there is no engine command in {where}", hint=LOOKED_FOR)
+
+
+def _in_containers(containers: Sequence[Container], told: Told) -> Found:
+    found: Found | None = None
+    for container in containers:
+        inner = _inside(container, told, 1) if found is None else None
+        if inner is not None:
+            found = inner
+        else:
+            told.left_out(container.words() or _image(container), "another container")
+    if found is None:
+        return _missing([word for each in containers for word in each.words()], "the text")
+    return found
+
+
+def _image(container: Container) -> tuple[Word, ...]:
+    return (container.image,) if container.image else ()
+
+
+def _inside(container: Container, told: Told, depth: int) -> Found | None:
+    known = _known(container.variables)
+    words = container.words()
+    if container.is_pod:
+        words = tuple(resolved(word, known) for word in words)
+    found = _in_words(words, told, depth, known)
+    if found is None:
+        return None
+    variables = (*container.variables, *found.variables)
+    return replace(found, variables=variables, container=container)
+
+
+def _known(variables: Iterable[Variable]) -> dict[str, str]:
+    """Give the variables whose text may stand where they are named."""
+    return {
+        each.name: each.value.text
+        for each in variables
+        if each.value is not None
+        and not each.value.unsure
+        and not references_in(each.value.text)
+        and not is_secret_name(each.name)
+        and not secrets_in(each.value.text)
+    }
+
+
+def _in_commands(commands: Sequence[Command], told: Told, depth: int) -> Found | None:
+    """Take the first command that holds an engine; variables that were exported before count."""
+    exported: list[Variable] = []
+    found: Found | None = None
+    others: list[Command] = []
+    for command in commands:
+        is_talk = bool(command.words) and command.words[0].text in _TALKING
+        inner = None if found or is_talk else _in_words(command.words, told, depth)
+        if inner is not None:
+            found = _with_exported(inner, exported, told)
+            told.left_out(command.redirections, "where the engine's output goes is left to you")
+            continue
+        others.append(command)
+        if sets_variables(command) and command.words[0].text == "export":
+            exported += [each for each in map(assignment, command.words[1:]) if each]
+    if found is not None:
+        for command in others:
+            words = command.words or command.redirections
+            if not sets_variables(command):
+                told.left_out(words, "another command")
+            elif command.words[0].text != "export":
+                told.left_out(words, "a variable of the shell alone, used where it is named")
+    return found
+
+
+def _with_exported(found: Found, exported: Sequence[Variable], told: Told) -> Found:
+    """Add what a script exported; a container gets of it what it names, and no more."""
+    if found.container is None:
+        given = (replace(each, is_explicit=False) for each in exported)
+        return replace(found, variables=(*given, *found.variables))
+    known = _known(exported)
+    variables: list[Variable] = []
+    for each in found.variables:
+        text = known.get(each.name) if each.value is None else None
+        variables.append(each if text is None else replace(each, value=Word(text, each.place)))
+    _not_inside([each for each in exported if each.name not in {v.name for v in variables}], told)
+    return replace(found, variables=tuple(variables))
+
+
+def _not_inside(variables: Iterable[Variable], told: Told) -> None:
+    for each in variables:
+        told.note(f"left out ({each.place}): {each.name}: it does not reach the container")
+
+
+def _in_words(
+    words: Sequence[Word], told: Told, depth: int, known: Mapping[str, str] | None = None
+) -> Found | None:
+    """Find the engine in one command, through containers and shells in front of it."""
+    if depth > _DEEPEST:
+        return None
+    local = Told()
+    container = read_run(words, local)
+    if container is not None:
+        found = _inside(container, local, depth + 1)
+        if found is not None:
+            start = next(i for i, word in enumerate(words) if word.text in RUNNING)
+            _tell(told, local)
+            before = _with_prefix(replace(found, variables=()), words[: start - 1], told)
+            _not_inside(before.variables, told)
+            return found
+    for index, word in enumerate(words[:-2]):
+        is_shell = PurePath(word.text).name in _SHELLS
+        if is_shell and _SHELL_OPTION.fullmatch(words[index + 1].text):
+            return _in_shell(words, index, told, depth, known or {})
+    return _direct(words, told)
+
+
+def _tell(told: Told, other: Told) -> None:
+    for note in other.notes:
+        told.note(note)
+    told.findings += other.findings
+
+
+def _in_shell(
+    words: Sequence[Word], index: int, told: Told, depth: int, known: Mapping[str, str]
+) -> Found | None:
+    """Read the text of `sh -c TEXT`."""
+    script = words[index + 2]
+    local = Told()
+    commands = read_script(for_shell(script.text), local, known=known)
+    commands = tuple(_moved(command, script.place) for command in commands)
+    found = _in_commands(commands, local, depth + 1)
+    if found is None:
+        return None
+    _tell(told, local)
+    told.left_out(words[index + 3 :], "words for the shell in front of the engine")
+    return _with_prefix(found, words[:index], told)
+
+
+def _moved(command: Command, place: str) -> Command:
+    words = tuple(from_shell(word, place) for word in command.words)
+    others = tuple(from_shell(word, place) for word in command.redirections)
+    return Command(words, command.operator, others)
+
+
+def _direct(words: Sequence[Word], told: Told) -> Found | None:
+    texts = [word.text for word in words]
+    command = find_command(texts)
+    if command is None:
+        return _cli_module(words, told)
+    start = command.start - 2
+    takes = 1 if command.words or texts[start + 1] == "serve" else 0
+    return _found(command.engine, words, start, command.start, takes, told)
+
+
+def _cli_module(words: Sequence[Word], told: Told) -> Found | None:
+    """Find `python -m vllm.entrypoints.cli.main serve`."""
+    for index, word in enumerate(words[:-2]):
+        engine = _CLI_MODULES.get(words[index + 1].text)
+        if word.text == "-m" and engine and words[index + 2].text == "serve":
+            if engine == "sglang":
+                told.note(
+                    "python -m sglang.cli.main starts nothing and exits with 0: it is taken for "
+                    "sglang serve"
+                )
+            return _found(engine, words, index, index + 3, 1, told)
+    return None
+
+
+def _found(
+    engine: str, words: Sequence[Word], start: int, end: int, takes: int, told: Told
+) -> Found:
+    """Put the command together; `start` is where its entry point begins, `end` is behind it."""
+    head = start
+    python: Word | None = None
+    if words[start].text == "-m":
+        for index in range(start - 1, max(start - 8, -1), -1):
+            if _PYTHON.fullmatch(PurePath(words[index].text).name):
+                python, head = words[index], index
+                told.left_out(words[index + 1 : start], "options of the interpreter")
+                break
+    elif "/" in words[start].text:
+        told.note(
+            f"{shown_words(words[start : start + 1])} names no interpreter: set engine.python "
+            "where it is not the one that runs kimi-serve"
+        )
+    entry = tuple(words[start:end])
+    whole = (python, *entry) if python else entry
+    found = Found(engine, whole, tuple(words[end:]), takes, python)
+    return _with_prefix(found, words[:head], told)
+
+
+def _with_prefix(found: Found, before: Sequence[Word], told: Told) -> Found:
+    """Take the variables that stand in front of a command, and name the rest."""
+    variables: list[Variable] = []
+    rest: list[Word] = []
+    for word in before:
+        variable = assignment(word)
+        if variable is not None:
+            variables.append(variable)
+        else:
+            rest.append(word)
+    if [word.text for word in rest] not in ([], ["env"], ["exec"]):
+        told.left_out(rest, "it stands in front of the engine, which kimi-serve starts itself")
+    return replace(found, variables=(*variables, *found.variables))
