@@ -1,0 +1,1 @@
+"""A server under load and under attack: requests with known answers, clients, a killer, figures."""
