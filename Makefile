@@ -5,7 +5,7 @@ ARGS ?=
 VENV := .venv
 CHECK_VENV := .venv-check
 
-.PHONY: serve test check format docs bench clean
+.PHONY: serve test check format docs bench faults soak sanitize fuzz lock audit clean
 
 serve: $(VENV)/.ready ## the main job, on the bundled checkpoint
 	$(VENV)/bin/kimi-serve --tokenizer-worker-num $(WORKERS) --force-cpu-image-preprocessing $(ARGS)
@@ -32,17 +32,65 @@ docs: $(VENV)/.ready ## pages that are made from the code
 bench: $(CHECK_VENV)/.ready ## memory and start of the fleet, beside the spawn-with-transformers way
 	$(CHECK_VENV)/bin/python benchmarks/fleet.py $(ARGS)
 
-clean:
-	rm -rf $(VENV) $(CHECK_VENV) build dist *.egg-info
+FAULTS_SECONDS ?= 180
+SOAK_REQUESTS ?= 20000
 
-$(VENV)/.ready: pyproject.toml
+faults: $(VENV)/.ready ## random signals to a loaded server; prints what clients lost, fails if anything
+	$(VENV)/bin/python scripts/faults.py --seconds $(FAULTS_SECONDS) $(ARGS)
+
+soak: $(VENV)/.ready ## many real images; prints memory by thousand, fails if it grows
+	$(VENV)/bin/python scripts/soak.py --requests $(SOAK_REQUESTS) $(ARGS)
+
+sanitize: $(VENV)/.ready ## the native kernel under address and undefined-behaviour sanitizers
+	scripts/sanitize.sh $(VENV)/bin/python $(ARGS)
+
+FUZZ_VENV := .venv-fuzz
+SECONDS ?= 300
+CORPUS := tests/fuzz/corpus
+
+fuzz: $(FUZZ_VENV)/.ready ## coverage-guided, SECONDS a target; what breaks is left in build/fuzz
+	mkdir -p $(addprefix build/fuzz/,file reference chat)
+	for target in file reference chat; do \
+	  $(FUZZ_VENV)/bin/python tests/fuzz/request_fuzz.py $$target build/fuzz/$$target \
+	    $(CORPUS)/$$target -max_total_time=$(SECONDS) -timeout=10 -rss_limit_mb=3000 \
+	    -artifact_prefix=build/fuzz/found-$$target- $(ARGS) || exit 1; \
+	done
+
+LOCK_VENV := .venv-lock
+
+lock: $(LOCK_VENV)/.ready ## pin the newest versions that fit; says names and versions, no place
+	$(LOCK_VENV)/bin/uv pip compile pyproject.toml --group check --group bench \
+	  --universal --python-version 3.11 --upgrade --no-emit-index-url --no-annotate --no-header \
+	  --quiet --output-file requirements.lock $(ARGS)
+
+audit: $(LOCK_VENV)/.ready ## known faults of what is pinned; asks the advisory service of PyPI
+	$(LOCK_VENV)/bin/pip-audit --requirement requirements.lock --no-deps --disable-pip $(ARGS)
+
+clean:
+	rm -rf $(VENV) $(CHECK_VENV) $(FUZZ_VENV) $(LOCK_VENV) build dist *.egg-info preprocess/native/*.so
+
+KERNEL := setup.py $(wildcard preprocess/native/*.[ch])
+
+$(VENV)/.ready: pyproject.toml requirements.lock $(KERNEL)
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install -q --upgrade "pip>=25.1"
-	$(VENV)/bin/python -m pip install -q -e . --group test
+	$(VENV)/bin/python -m pip install -q -c requirements.lock -e . --group test
 	touch $@
 
-$(CHECK_VENV)/.ready: pyproject.toml
+$(CHECK_VENV)/.ready: pyproject.toml requirements.lock $(KERNEL)
 	$(PYTHON) -m venv $(CHECK_VENV)
 	$(CHECK_VENV)/bin/python -m pip install -q --upgrade "pip>=25.1"
-	$(CHECK_VENV)/bin/python -m pip install -q -e ".[gpu]" --group check
+	$(CHECK_VENV)/bin/python -m pip install -q -c requirements.lock -e ".[gpu]" --group check
+	touch $@
+
+$(FUZZ_VENV)/.ready: pyproject.toml requirements.lock $(KERNEL)
+	$(PYTHON) -m venv $(FUZZ_VENV)
+	$(FUZZ_VENV)/bin/python -m pip install -q --upgrade "pip>=25.1"
+	$(FUZZ_VENV)/bin/python -m pip install -q -c requirements.lock -e . --group test --group fuzz
+	touch $@
+
+$(LOCK_VENV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(LOCK_VENV)
+	$(LOCK_VENV)/bin/python -m pip install -q --upgrade "pip>=25.1"
+	$(LOCK_VENV)/bin/python -m pip install -q --group lock
 	touch $@

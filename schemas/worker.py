@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .vocabulary import ImageDtype, ImagePolicy, LogFormat, LogLevel, TokenizerKind
+from .vocabulary import ImageDtype, ImageKernel, ImagePolicy, LogFormat, LogLevel, TokenizerKind
 
 Device = Literal["cpu", "cuda"]
 
@@ -58,7 +58,11 @@ class TokenizerSpec:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """One worker of the fleet; `env` is set before the worker's first import."""
+    """One worker of the fleet; `env` is set before the worker's first import.
+
+    `memory_bytes` is what its work may take beyond what it has when it is ready, 0 for any;
+    `gpu_budget_bytes` what its image buffers may take of the GPU, None without a cap.
+    """
 
     index: int
     decode_device: Device
@@ -68,6 +72,9 @@ class WorkerSpec:
     tokenizer: TokenizerSpec | None
     slots: int
     slot_bytes: int
+    memory_bytes: int
     env: tuple[tuple[str, str], ...]
     log_level: LogLevel
     log_format: LogFormat
+    image_kernel: ImageKernel = "auto"
+    gpu_budget_bytes: int | None = None

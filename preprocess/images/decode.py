@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import re
 import warnings
 from collections.abc import Generator
@@ -42,6 +43,7 @@ from .display import (
     upright,
 )
 from .headers import declared_size
+from .picture import Picture
 from .sniff import FORMAT_NAMES, Sniffed, sniff
 
 logger = logging.getLogger(__name__)
@@ -51,23 +53,81 @@ logger = logging.getLogger(__name__)
 MAX_SIDE = 65_535
 # Every scan of a progressive JPEG goes over all pixels; encoders make about ten.
 MAX_SCANS = 100
-_SCAN = b"\xff\xda"
+_SCAN = 0xDAFF  # the bytes FF DA
+_END = b"\xff\xd9"
+_MOST_POOLED = 64 * 2**20
 _DEEP_WHITE_ZERO = (TiffImagePlugin.MM, 0, (1,), 1, (16,), ())
+
+# Tags of TIFF, and tiles that files of any size may have.
+_TILE_WIDTH, _TILE_HEIGHT, _USUAL_TILE = 322, 323, 1 << 20
 
 _PILLOW_UNSIZED = ("not identified by this driver", "its header gives no size or no known layout")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecodedImage:
-    """One image as RGB, [height, width, 3], upright where the policy says so."""
+    """One image as RGB, upright where the policy says so."""
 
-    pixels: NDArray[np.uint8]
+    picture: Picture
     format: str
     orientation_applied: bool
 
+    @property
+    def pixels(self) -> NDArray[np.uint8]:
+        """Give [height, width, 3]; a copy where a Pillow image holds the pixels."""
+        return np.asarray(self.picture)
 
-def decode_image(data: bytes, rules: ImageRules) -> DecodedImage:
-    """Decode the first frame of an image under the rules."""
+    @property
+    def size(self) -> tuple[int, int]:
+        """Give width and height."""
+        if isinstance(self.picture, Image.Image):
+            return self.picture.size
+        height, width, _ = self.picture.shape
+        return width, height
+
+
+@dataclass(frozen=True, slots=True)
+class JpegHeader:
+    """A whole grey or YCbCr JPEG, before it is decoded; `orientation` as the policy has it.
+
+    `subsampling` is "444", "422", "420", "440", "411" or "Gray".
+    """
+
+    size: tuple[int, int]
+    orientation: int
+    subsampling: str
+
+
+class PixelPool:
+    """Memory for decoded pixels that is used again for the next image: one image at a time.
+
+    What the rare huge image takes is not kept.
+    """
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+
+    def take(self, nbytes: int) -> NDArray[np.uint8]:
+        """Give at least `nbytes`; whatever was taken before is overwritten."""
+        if self._memory.nbytes < nbytes:
+            self.release()
+            memory = np.empty(nbytes, np.uint8)
+            if nbytes > _MOST_POOLED:
+                return memory
+            self._memory = memory
+        return self._memory
+
+    def release(self) -> None:
+        """Give the memory back, once nobody holds an image in it."""
+        self._memory = np.empty(0, np.uint8)
+
+
+def decode_image(data: bytes, rules: ImageRules, pool: PixelPool | None = None) -> DecodedImage:
+    """Decode the first frame of an image under the rules.
+
+    With a `pool` the pixels may lie there: they are good until the next image is decoded.
+    """
+    pool = PixelPool() if pool is None else pool
     if len(data) > rules.max_bytes:
         message = f"the image has {len(data)} bytes; at most {rules.max_bytes} are accepted"
         raise MediaTooLargeError(message)
@@ -78,9 +138,37 @@ def decode_image(data: bytes, rules: ImageRules) -> DecodedImage:
     with _decoder(FORMAT_NAMES[image_format], rules):
         image = _open(data, image_format)
         _check_pixels(image.size, rules)
+        _check_tiles(image, rules)
         if rules.policy == "checkpoint":
-            return _decode_for_checkpoint(data, image, image_format)
-        return _decode_for_display(data, image, image_format, rules)
+            return _decode_for_checkpoint(data, image, image_format, pool)
+        return _decode_for_display(data, image, image_format, rules, pool)
+
+
+def inspect_jpeg(data: bytes, rules: ImageRules) -> JpegHeader | None:
+    """Read the header of a plain JPEG that is accepted; None leaves the bytes to `decode_image`.
+
+    One that does not end as it should, or is too short for its size, is left as well: decoders
+    differ in what they make of it.
+    """
+    if sniff(data).format != "jpeg" or "jpeg" not in rules.formats or len(data) > rules.max_bytes:
+        return None
+    try:
+        with _decoder("JPEG", rules):
+            image = _open(data, "jpeg")
+            _check_pixels(image.size, rules)
+            height, width, colours, sampling = simplejpeg.decode_jpeg_header(data, strict=True)
+            turn = 1 if rules.policy == "checkpoint" else orientation(image)
+    except RequestError:
+        return None
+    is_plain = (
+        image.format == "JPEG" and colours in ("YCbCr", "Gray") and image.mode in ("L", "RGB")
+    )
+    # Two bits a block of 8 x 8 are the least; some progressive files have fewer.
+    is_whole = data.endswith(_END) and 4 * len(data) >= math.prod(
+        -(-side // 8) for side in image.size
+    )
+    is_whole = is_whole and (width, height) == image.size
+    return JpegHeader(image.size, turn, str(sampling)) if is_plain and is_whole else None
 
 
 def _accepted_format(found: Sniffed, rules: ImageRules) -> str:
@@ -111,12 +199,24 @@ def _check_pixels(size: tuple[int, int], rules: ImageRules) -> None:
         raise MediaTooLargeError(message)
 
 
+def _check_tiles(image: Image.Image, rules: ImageRules) -> None:
+    """Bound the tiles of a TIFF: it is decoded by whole ones, however small the picture is."""
+    if not isinstance(image, TiffImagePlugin.TiffImageFile):
+        return
+    width, height = image.tag_v2.get(_TILE_WIDTH, 1), image.tag_v2.get(_TILE_HEIGHT, 1)
+    if width * height > max(rules.max_pixels, _USUAL_TILE):
+        raise MediaTooLargeError(
+            f"the TIFF has tiles of {width} x {height} pixels; "
+            f"at most {rules.max_pixels} are accepted"
+        )
+
+
 def _open(data: bytes, image_format: str) -> Image.Image:
     """Read the header with the plugin of this format and no other."""
     source = BytesIO(data)
     match image_format:
         case "jpeg":
-            if data.count(_SCAN) > MAX_SCANS:
+            if _count_scans(data) > MAX_SCANS:
                 raise MediaError(f"the JPEG has more than {MAX_SCANS} scans")
             # The factory, because it also knows MPO, a JPEG with further pictures behind it.
             return JpegImagePlugin.jpeg_factory(source, "")
@@ -142,6 +242,14 @@ def _open(data: bytes, image_format: str) -> Image.Image:
             raise UnsupportedMediaError(f"no decoder for {image_format!r}")
 
 
+def _count_scans(data: bytes) -> int:
+    """Count the bytes FF DA, at even and at odd places: bytes.count takes ten times as long."""
+    return sum(
+        int(np.count_nonzero(np.frombuffer(data, "<u2", (len(data) - start) // 2, start) == _SCAN))
+        for start in (0, 1)
+    )
+
+
 def _open_png(data: bytes, source: BytesIO) -> Image.Image:
     image = PngImagePlugin.PngImageFile(source)
     if image.mode == "P" and (image.palette is None or not image.palette.palette):
@@ -150,32 +258,39 @@ def _open_png(data: bytes, source: BytesIO) -> Image.Image:
     return image
 
 
-def _decode_for_checkpoint(data: bytes, image: Image.Image, image_format: str) -> DecodedImage:
+def _decode_for_checkpoint(
+    data: bytes, image: Image.Image, image_format: str, pool: PixelPool
+) -> DecodedImage:
     if image.mode == "I;16B" and is_white_zero(image):
         # Bare Pillow, and with it the checkpoint's processor, refuses it.
         raise MediaError("the TIFF cannot be decoded: unknown pixel mode")
     # Pillow itself turns TIFF upright while loading, so the checkpoint's processor sees that too.
     turned = image_format == "tiff" and _tiff_orientation(image) != 1
-    pixels = _turbo_pixels(data, image) if image_format == "jpeg" else None
-    if pixels is None:
-        pixels = checkpoint_pixels(image)
-    return DecodedImage(pixels, image_format, turned)
+    picture: Picture | None = None
+    if image_format == "jpeg":
+        picture = _turbo_pixels(data, image, pool)
+    if picture is None:
+        picture = checkpoint_pixels(image)
+    return DecodedImage(picture, image_format, turned)
 
 
 def _decode_for_display(
-    data: bytes, image: Image.Image, image_format: str, rules: ImageRules
+    data: bytes, image: Image.Image, image_format: str, rules: ImageRules, pool: PixelPool
 ) -> DecodedImage:
     turned = image_format == "tiff" and _tiff_orientation(image) != 1
     if image_format == "png":
         scale_colour_key(image, data[24])
-    pixels = _turbo_pixels(data, image) if image_format == "jpeg" else None
-    if pixels is None:
+    picture: Picture | None = None
+    if image_format == "jpeg":
+        picture = _turbo_pixels(data, image, pool)
+    if picture is None:
         # Loaded once: after a failure a second load() succeeds and gives black.
         image.load()
-        pixels = display_pixels(image, rules.background)
+        picture = display_pixels(image, rules.background)
     value = orientation(image)
-    turned = turned or value != 1
-    return DecodedImage(np.ascontiguousarray(upright(pixels, value)), image_format, turned)
+    if value != 1:
+        picture = upright(np.asarray(picture), value)
+    return DecodedImage(picture, image_format, turned or value != 1)
 
 
 def _tiff_orientation(image: Image.Image) -> int:
@@ -184,7 +299,7 @@ def _tiff_orientation(image: Image.Image) -> int:
     return value if isinstance(value, int) and 2 <= value <= 8 else 1
 
 
-def _turbo_pixels(data: bytes, image: Image.Image) -> NDArray[np.uint8] | None:
+def _turbo_pixels(data: bytes, image: Image.Image, pool: PixelPool) -> NDArray[np.uint8] | None:
     """Decode grey and YCbCr JPEGs faster, bit-equal to Pillow; None leaves it to Pillow."""
     if image.mode not in ("L", "RGB"):
         return None
@@ -193,7 +308,8 @@ def _turbo_pixels(data: bytes, image: Image.Image) -> NDArray[np.uint8] | None:
         # Two parsers that disagree about the size would defeat the pixel cap.
         if (width, height) != image.size:
             return None
-        pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(data, "RGB", strict=True)
+        memory = pool.take(3 * image.width * image.height)
+        pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(data, "RGB", buffer=memory, strict=True)
     except (ValueError, LookupError, RuntimeError, TypeError, OverflowError) as error:
         logger.debug("a JPEG is left to Pillow: %s", error)
         return None

@@ -11,6 +11,8 @@ from PIL import ExifTags, Image, TiffImagePlugin
 
 from kimi_serve.schemas.errors import MediaError
 
+from .picture import Picture
+
 Pixels = NDArray[np.uint8]
 Colour = tuple[int, int, int]
 
@@ -19,13 +21,14 @@ _XMP_ORIENTATION = re.compile(rb"tiff:Orientation\s*(?:=\s*[\"']|>)\s*([1-8])\s*
 _SHALLOW_GREY = {2: 85, 4: 17}
 
 
-def checkpoint_pixels(image: Image.Image) -> Pixels:
-    """Give [height, width, 3] exactly as the checkpoint's own processor converts."""
-    return np.asarray(image.convert("RGB"))
+def checkpoint_pixels(image: Image.Image) -> Image.Image:
+    """Give an RGB image exactly as the checkpoint's own processor converts."""
+    image.load()
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def display_pixels(image: Image.Image, background: Colour) -> Pixels:
-    """Give [height, width, 3] as a viewer shows it, not yet turned upright.
+def display_pixels(image: Image.Image, background: Colour) -> Picture:
+    """Give RGB as a viewer shows it, not yet turned upright.
 
     Transparency is composited on `background`; 16-bit grey keeps its high byte.
     """
@@ -43,13 +46,13 @@ def display_pixels(image: Image.Image, background: Colour) -> Pixels:
         pixels[(pixels == np.array(key)).all(axis=2)] = background
         return pixels
     if not image.has_transparency_data:
-        return np.asarray(image.convert("RGB"))
+        return checkpoint_pixels(image)
     if image.mode == "La":
         image = image.convert("LA")
     rgba = image.convert("RGBA")
     canvas = Image.new("RGB", rgba.size, background)
     canvas.paste(rgba, mask=rgba.getchannel("A"))
-    return np.asarray(canvas)
+    return canvas
 
 
 def scale_colour_key(image: Image.Image, bit_depth: int) -> None:

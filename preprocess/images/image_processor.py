@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,23 +14,43 @@ from numpy.typing import NDArray
 from kimi_serve.schemas.errors import MediaTooLargeError
 from kimi_serve.schemas.image_facts import ImageFacts
 from kimi_serve.schemas.patch_bound import patch_bytes
+from kimi_serve.schemas.vocabulary import GpuFallback, ImageKernel
 from kimi_serve.schemas.worker import ImageRules, ResizeConfig
 
-from .decode import DecodedImage, decode_image
-from .kimi import ResizePlan, plan_resize, resize_pixels
-from .normalise import NUMPY_DTYPES, Buffer, Normaliser
+from ..native.choice import choose_kernel
+from .decode import DecodedImage, PixelPool, decode_image
+from .kimi import ResizePlan, plan_resize
+from .normalise import NUMPY_DTYPES, Buffer
 
 # Part of every hash: raise it when the same bytes and settings start to give other pixels.
 _PIXELS_VERSION = "kimi-serve pixels 2"
 
 
+class Decoded(Protocol):
+    """What is said of an image once it is decoded, wherever its pixels are."""
+
+    @property
+    def size(self) -> tuple[int, int]: ...
+    @property
+    def format(self) -> str: ...
+    @property
+    def orientation_applied(self) -> bool: ...
+
+
 class ImageProcessor:
     """Decodes, resizes and normalises images; one per worker, not shared by threads."""
 
-    def __init__(self, resize: ResizeConfig, rules: ImageRules) -> None:
+    # Why the last image was redone here, in a worker that has a device.
+    fallback: GpuFallback | None = None
+
+    def __init__(
+        self, resize: ResizeConfig, rules: ImageRules, kernel: ImageKernel = "auto"
+    ) -> None:
         self.resize = resize
         self.rules = rules
-        self._normaliser = Normaliser(resize, rules.dtype)
+        self.kernel = choose_kernel(kernel)
+        self._writer = self.kernel.writer(resize, rules.dtype)
+        self._pool = PixelPool()
         settings = {
             "version": _PIXELS_VERSION,
             "policy": rules.policy,
@@ -50,7 +70,7 @@ class ImageProcessor:
         if needed > available:
             message = f"the image needs {needed} bytes of output; the buffer has {available}"
             raise MediaTooLargeError(message)
-        self._write(decoded, plan, out)
+        self._writer.write(decoded.picture, plan, out)
         return self._processed(data, decoded, plan, started, decoded_at)
 
     def process_array(self, data: bytes) -> tuple[ImageFacts, NDArray[Any]]:
@@ -59,16 +79,16 @@ class ImageProcessor:
         decoded, plan = self._decode(data)
         decoded_at = perf_counter()
         out = np.empty(self._shape(plan), NUMPY_DTYPES[self.rules.dtype])
-        self._write(decoded, plan, out)
+        self._writer.write(decoded.picture, plan, out)
         return self._processed(data, decoded, plan, started, decoded_at), out
 
-    def _decode(self, data: bytes) -> tuple[DecodedImage, ResizePlan]:
-        decoded = decode_image(data, self.rules)
-        height, width, _ = decoded.pixels.shape
-        return decoded, plan_resize(width, height, self.resize)
+    def release_memory(self) -> None:
+        """Give back what is kept for the next image; an image in work keeps its own."""
+        self._pool.release()
 
-    def _write(self, decoded: DecodedImage, plan: ResizePlan, out: Buffer) -> None:
-        self._normaliser.write(resize_pixels(decoded.pixels, plan), plan, out)
+    def _decode(self, data: bytes) -> tuple[DecodedImage, ResizePlan]:
+        decoded = decode_image(data, self.rules, self._pool)
+        return decoded, plan_resize(*decoded.size, self.resize)
 
     def _shape(self, plan: ResizePlan) -> tuple[int, int, int, int]:
         return plan.num_patches, 3, self.resize.patch_size, self.resize.patch_size
@@ -79,12 +99,12 @@ class ImageProcessor:
     def _processed(
         self,
         data: bytes,
-        decoded: DecodedImage,
+        decoded: Decoded,
         plan: ResizePlan,
         started: float,
         decoded_at: float,
     ) -> ImageFacts:
-        height, width, _ = decoded.pixels.shape
+        width, height = decoded.size
         digest = hashlib.sha256(self._hash_prefix)
         digest.update(data)
         return ImageFacts(

@@ -143,7 +143,7 @@ def test_alpha_is_composited(mode: str, background: tuple[int, int, int]) -> Non
     else:
         image = rgba.convert("LA" if mode == "La" else "RGBA").convert(mode)
     assert image.mode == mode
-    pixels = display_pixels(image, background)
+    pixels = np.asarray(display_pixels(image, background))
     half = [round(102 * 128 / 255 + shade * 127 / 255) for shade in background]
     assert pixels[0, 0].tolist() == [102, 102, 102]
     assert pixels[0, 1].tolist() == list(background)
@@ -152,7 +152,7 @@ def test_alpha_is_composited(mode: str, background: tuple[int, int, int]) -> Non
 
 def test_checkpoint_drops_alpha() -> None:
     rgba = Image.new("RGBA", (1, 1), (10, 20, 30, 0))
-    assert checkpoint_pixels(rgba).tolist() == [[[10, 20, 30]]]
+    assert np.asarray(checkpoint_pixels(rgba)).tolist() == [[[10, 20, 30]]]
 
 
 def test_palette_with_alpha_table() -> None:
@@ -222,7 +222,7 @@ def test_deep_grey_keeps_the_high_byte(mode: str) -> None:
     values = np.array([[0, 255, 256, 0x7FFF, 0xFFFF]], np.uint16)
     order = {"I;16B": ">u2", "I;16N": "=u2"}.get(mode, "<u2")
     image = Image.frombytes(mode, (5, 1), values.astype(order).tobytes())
-    assert display_pixels(image, WHITE)[0].tolist() == [
+    assert np.asarray(display_pixels(image, WHITE))[0].tolist() == [
         [0] * 3, [0] * 3, [1] * 3, [127] * 3, [255] * 3,
     ]  # fmt: skip
 

@@ -1,0 +1,199 @@
+"""The native kernel beside Pillow, numpy and the checkpoint's order of steps, on one thread.
+
+    python benchmarks/kernel.py [--rounds N] [--json FILE]
+
+The candidates of a row are interleaved in this process, each round starting with another one;
+medians of process CPU time are compared, so a busy machine blurs the ratios only a little. The
+pictures are smooth colour with sensor-like noise. Exits with 1 when a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import simplejpeg
+from numpy.typing import NDArray
+from PIL import Image
+
+from kimi_serve.preprocess.images.image_processor import ImageProcessor
+from kimi_serve.preprocess.images.kimi import plan_resize
+from kimi_serve.preprocess.native import kernel
+from kimi_serve.schemas.vocabulary import ImageDtype
+from kimi_serve.schemas.worker import ImageRules, ResizeConfig
+
+HALF = (0.5, 0.5, 0.5)
+KIMI = ResizeConfig(16384, 512, 14, 2, HALF, HALF)
+RULES = ImageRules("checkpoint", (255, 255, 255), "float32", 10**9, 2**30, ("jpeg",))
+BICUBIC = Image.Resampling.BICUBIC
+# Of the issue: name, and the least (or, from "/" on, the most) ratio.
+LEAST = {
+    "resize 12 MP: pillow / avx512vnni": 9.0,
+    "resize 12 MP: pillow / avx2": 5.0,
+    "JPEG 1080p: checkpoint order / native": 5.0,
+    "JPEG 1080p: checkpoint order / pure": 2.4,
+    "JPEG 12 MP: checkpoint order / native": 4.2,
+}
+MOST = {
+    "patches 1080p float32: native / memcpy": 1.2,
+    "JPEG 1080p: native / decode": 1.3,
+    "JPEG 12 MP: native / decode": 1.3,
+}
+
+Call = Callable[[], object]
+Ratios = dict[str, float]
+
+
+def race(calls: dict[str, Call], rounds: int) -> dict[str, float]:
+    """Give the median CPU milliseconds of each."""
+    names = list(calls)
+    taken: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(rounds + 1):
+        start = number % len(names)
+        for name in names[start:] + names[:start]:
+            began = time.process_time()
+            calls[name]()
+            if number:  # the first round only warms up
+                taken[name].append(time.process_time() - began)
+    return {name: 1000 * statistics.median(times) for name, times in taken.items()}
+
+
+def photo(width: int, height: int) -> NDArray[np.uint8]:
+    rng = np.random.default_rng(0)
+    coarse = rng.integers(0, 256, (height // 24 + 2, width // 24 + 2, 3), np.uint8)
+    smooth = np.asarray(Image.fromarray(coarse).resize((width, height), BICUBIC), np.float32)
+    noise = rng.normal(0, 5, (height, width, 1)).astype(np.float32)
+    return np.clip(smooth + noise, 0, 255).astype(np.uint8)
+
+
+def checkpoint_order(data: bytes) -> NDArray[np.float32]:
+    """Do what the checkpoint's own processor does, step by step."""
+    image = Image.open(BytesIO(data)).convert("RGB")
+    plan = plan_resize(*image.size, KIMI)
+    image = image.resize((plan.new_width, plan.new_height), BICUBIC)
+    right, bottom = plan.padded_width - plan.new_width, plan.padded_height - plan.new_height
+    canvas = np.pad(np.asarray(image), ((0, bottom), (0, right), (0, 0)))
+    values = (canvas / 255.0).astype(np.float32)
+    values -= np.array(HALF)
+    values *= 1 / np.array(HALF)
+    values = np.stack([values])
+    _, rows, columns = plan.grid_thw
+    patches = values.reshape(1, rows, 14, columns, 14, 3).transpose(0, 1, 3, 5, 2, 4)
+    return patches.reshape(-1, 3, 14, 14)
+
+
+def show(title: str, times: dict[str, float]) -> None:
+    print(f"\n{title}")
+    for name, value in times.items():
+        print(f"  {name:32} {value:8.2f} ms")
+
+
+def resize_ratios(name: str, width: int, height: int, rounds: int) -> Ratios:
+    pixels = photo(width, height)
+    image, plan = Image.fromarray(pixels), plan_resize(width, height, KIMI)
+    size = plan.new_width, plan.new_height
+    calls: dict[str, Call] = {"pillow": lambda: image.resize(size, BICUBIC)}
+    for level in kernel.supported_levels():
+        calls[level] = lambda level=level: kernel.resize(level, pixels, size, vertical_first=False)
+    times = race(calls, rounds)
+    show(f"resize {name}, {width}x{height} -> {size[0]}x{size[1]}", times)
+    return {f"resize {name}: pillow / {x}": times["pillow"] / times[x] for x in times}
+
+
+def patch_ratios(name: str, width: int, height: int, rounds: int) -> Ratios:
+    pixels, plan = photo(width, height), plan_resize(width, height, KIMI)
+    image = Image.fromarray(pixels)
+    out = np.ones(plan.num_patches * 588, np.float32)
+    other = out.copy()
+    calls: dict[str, Call] = {"memcpy": lambda: np.copyto(out, other)}
+    dtypes: tuple[ImageDtype, ...] = ("float32", "bfloat16", "uint8")
+    for level in kernel.supported_levels():
+        for dtype in dtypes:
+            writer = kernel.NativeWriter(KIMI, dtype, level)
+            calls[f"{level} {dtype}"] = lambda w=writer: w.write(pixels, plan, out)
+        writer = kernel.NativeWriter(KIMI, "float32", level)
+        calls[f"{level} float32 of a Pillow image"] = lambda w=writer: w.write(image, plan, out)
+    times = race(calls, rounds)
+    show(f"pad, normalise, patchify {name}; memcpy is of the float32 output", times)
+    best = kernel.supported_levels()[0]
+    ratios = {f"patches {name} {x} / memcpy": times[x] / times["memcpy"] for x in times}
+    ratios[f"patches {name} float32: native / memcpy"] = times[f"{best} float32"] / times["memcpy"]
+    return ratios
+
+
+def jpeg_ratios(name: str, width: int, height: int, rounds: int) -> Ratios:
+    encoded = BytesIO()
+    Image.fromarray(photo(width, height)).save(encoded, "JPEG", quality=85)
+    data = encoded.getvalue()
+    buffer = np.ones(3 * width * height, np.uint8)
+    native, pure = (ImageProcessor(KIMI, RULES, which) for which in ("native", "pure"))
+    expected = native.process_array(data)[1]
+    assert expected.tobytes() == pure.process_array(data)[1].tobytes()
+    out = memoryview(np.ones(expected.nbytes, np.uint8))
+    calls: dict[str, Call] = {
+        "decode": lambda: simplejpeg.decode_jpeg(data, "RGB", buffer=buffer, strict=True),
+        "native": lambda: native.process(data, out),
+        "pure": lambda: pure.process(data, out),
+        "checkpoint order": lambda: checkpoint_order(data),
+    }
+    times = race(calls, rounds)
+    show(f"JPEG {name}, {len(data)} bytes in, float32 patches out ({native.kernel.path})", times)
+    order, decode = times["checkpoint order"], times["decode"]
+    return {
+        f"JPEG {name}: checkpoint order / native": order / times["native"],
+        f"JPEG {name}: checkpoint order / pure": order / times["pure"],
+        f"JPEG {name}: native / decode": times["native"] / decode,
+    }
+
+
+def judge(ratios: Ratios) -> int:
+    """Print every ratio, with its bar where it has one; give the number of bars missed."""
+    missed = 0
+    print("\nratios")
+    for name, ratio in ratios.items():
+        bar = ""
+        if name in LEAST or name in MOST:
+            fits = ratio >= LEAST[name] if name in LEAST else ratio <= MOST[name]
+            words = f"at least {LEAST[name]}" if name in LEAST else f"at most {MOST[name]}"
+            bar = f"  {words}{'' if fits else ': MISSED'}"
+            missed += not fits
+        print(f"  {name:56} {ratio:6.2f}{bar}")
+    return missed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
+        # numpy has read it already, and CPU time would count the threads of its library.
+        os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+    if kernel.missing:
+        print(kernel.missing)
+        return 1
+    rounds: int = options.rounds
+    ratios: dict[str, Any] = {}
+    ratios |= resize_ratios("12 MP", 4000, 3000, rounds)
+    ratios |= resize_ratios("48 MP", 8000, 6000, max(3, rounds // 3))
+    for name, width, height in (("224", 224, 224), ("480p", 640, 480), ("1080p", 1920, 1080)):
+        ratios |= patch_ratios(name, width, height, 3 * rounds)
+    for name, width, height in (("1080p", 1920, 1080), ("12 MP", 4000, 3000)):
+        ratios |= jpeg_ratios(name, width, height, rounds * (3 if width < 3000 else 1))
+    if options.json is not None:
+        options.json.write_text(json.dumps(ratios, indent=1) + "\n", encoding="utf-8")
+    return 1 if judge(ratios) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""The extension module; every size is checked, ValueError says what does not fit."""
+
+from typing import Any
+
+from numpy.typing import NDArray
+from typing_extensions import CapsuleType
+
+# numpy says that its arrays are buffers only from Python 3.12 on.
+Buffer = bytes | bytearray | memoryview | NDArray[Any]
+
+def supported_levels() -> list[str]: ...
+def resize(
+    level: str,
+    source: Buffer | CapsuleType,
+    stride: int,
+    shape: tuple[int, int, int],
+    new_size: tuple[int, int],
+    vertical_first: bool,
+    out: Buffer,
+    /,
+) -> None: ...
+def patches(
+    level: str,
+    source: Buffer | CapsuleType,
+    stride: int,
+    shape: tuple[int, int, int],
+    new_size: tuple[int, int],
+    vertical_first: bool,
+    grid: tuple[int, int, int],
+    dtype: int,
+    table: Buffer | None,
+    divisor: float,
+    offset: float,
+    out: Buffer,
+    /,
+) -> None: ...

@@ -1,0 +1,74 @@
+"""Which path makes the pixels on this machine, and why."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from dataclasses import dataclass
+
+from kimi_serve.schemas.errors import PlanError
+from kimi_serve.schemas.vocabulary import ImageDtype, ImageKernel
+from kimi_serve.schemas.worker import ResizeConfig
+
+from ..images.normalise import Normaliser
+from ..images.picture import PatchWriter, PureWriter
+from .kernel import NativeWriter, missing, supported_levels
+from .self_test import find_fault
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelChoice:
+    """The path, as people read it, and the reason; `level` is None on the pure path.
+
+    `faults` are levels that this CPU has and that failed their self-test.
+    """
+
+    path: str
+    reason: str
+    level: str | None
+    faults: tuple[str, ...] = ()
+
+    def writer(self, config: ResizeConfig, dtype: ImageDtype) -> PatchWriter:
+        """Build what writes patches by this path."""
+        if self.level is None:
+            return PureWriter(Normaliser(config, dtype))
+        return NativeWriter(config, dtype, self.level)
+
+    def log(self) -> None:
+        """Say the choice once at a start: loudly where the kernel is not to be trusted."""
+        for fault in self.faults:
+            logger.warning("the native image kernel failed its self-test: %s", fault)
+        level = logging.WARNING if self.faults else logging.INFO
+        logger.log(level, "images are preprocessed by the %s path: %s", self.path, self.reason)
+
+
+def choose_kernel(preference: ImageKernel = "auto") -> KernelChoice:
+    """Choose by what is installed and passes its self-test, which runs once a process.
+
+    Raises PlanError when the native kernel is demanded and cannot be had.
+    """
+    if preference == "pure":
+        return KernelChoice("pure", "image.kernel is pure", None)
+    choice = _tested()
+    if preference == "native" and choice.level is None:
+        raise PlanError(
+            f"image.kernel is native, but {choice.reason}",
+            hint="reinstall kimi-serve with a C compiler at hand, or set image.kernel: auto",
+        )
+    return choice
+
+
+@functools.cache
+def _tested() -> KernelChoice:
+    if missing:
+        return KernelChoice("pure", missing, None)
+    faults: list[str] = []
+    for level in supported_levels():
+        fault = find_fault(level)
+        if fault is None:
+            reason = "its self-test equals the installed Pillow and the pure path in every byte"
+            return KernelChoice(f"native {level}", reason, level, tuple(faults))
+        faults.append(f"{level}: {fault}")
+    return KernelChoice("pure", "no level of the kernel passed", None, tuple(faults))

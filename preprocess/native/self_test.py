@@ -1,0 +1,111 @@
+"""Compares a level of the kernel with the installed Pillow and the pure path, in milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from kimi_serve.schemas.vocabulary import ImageDtype
+from kimi_serve.schemas.worker import ResizeConfig
+
+from ..images.kimi import ResizePlan, plan_resize
+from ..images.normalise import Normaliser, normalisation_table, to_bfloat16
+from ..images.picture import Picture, PureWriter
+from .kernel import NativeWriter, resize
+
+_HALF, _CLIP = (0.5, 0.5, 0.5), (0.48145466, 0.4578275, 0.40821073)
+_CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+# Old and new size: both ways, one way, mild, steep, tall, wide, one pixel.
+_RESIZES = (
+    ((97, 61), (43, 29)),
+    ((40, 133), (37, 20)),
+    ((130, 33), (130, 17)),
+    ((131, 20), (66, 20)),
+    ((300, 9), (9, 4)),
+    ((1, 1), (1, 1)),
+)
+_CONFIGS = (
+    ResizeConfig(40, 512, 14, 2, _HALF, _HALF),
+    ResizeConfig(16384, 512, 14, 2, _CLIP, _CLIP_STD),
+)
+_IMAGES = ((131, 94), (29, 57))
+
+
+def find_fault(level: str) -> str | None:
+    """Say what a level of the kernel does differently, None when nothing."""
+    try:
+        for fault in chain(_resize_faults(level), _patch_faults(level)):
+            return fault
+    except (ValueError, MemoryError) as error:
+        return str(error)
+    return None
+
+
+def _resize_faults(level: str) -> Iterator[str]:
+    for old, new in _RESIZES:
+        pixels = _noise(*old)
+        for vertical_first in (False, True):
+            expected = _by_pillow(pixels, new, vertical_first=vertical_first)
+            for name, picture in _forms(pixels):
+                got = resize(level, picture, new, vertical_first=vertical_first)
+                if not np.array_equal(got, expected):
+                    order = "vertical" if vertical_first else "horizontal"
+                    wrong = np.count_nonzero(got != expected)
+                    yield (
+                        f"{name} {old[0]}x{old[1]} -> {new[0]}x{new[1]}, {order} pass first: "
+                        f"{wrong} of {got.size} bytes differ from Pillow"
+                    )
+
+
+def _patch_faults(level: str) -> Iterator[str]:
+    for config in _CONFIGS:
+        for width, height in _IMAGES:
+            pixels = _noise(width, height)
+            plan = plan_resize(width, height, config)
+            for dtype, expected in _pure_patches(pixels, plan, config).items():
+                native = NativeWriter(config, dtype, level)
+                for name, picture in _forms(pixels):
+                    got = np.zeros_like(expected)
+                    native.write(picture, plan, got)
+                    if got.tobytes() != expected.tobytes():
+                        size = f"{width}x{height}"
+                        yield f"{dtype} patches of {name} {size} differ from the pure path"
+
+
+def _pure_patches(
+    pixels: NDArray[np.uint8], plan: ResizePlan, config: ResizeConfig
+) -> dict[ImageDtype, NDArray[Any]]:
+    """Give patches of every type: the values are looked up, which needs no big tables."""
+    patches = np.empty((plan.num_patches, 3, config.patch_size, config.patch_size), np.uint8)
+    PureWriter(Normaliser(config, "uint8")).write(pixels, plan, patches)
+    values = normalisation_table(config)[np.arange(3)[:, None, None], patches]
+    return {"uint8": patches, "float32": values, "bfloat16": to_bfloat16(values)}
+
+
+def _noise(width: int, height: int) -> NDArray[np.uint8]:
+    """Give noise over the whole range, and black and white in its upper half: what overshoots."""
+    pixels = np.random.default_rng(width).integers(0, 256, (height, width, 3), np.uint8)
+    pixels[: height // 2] = np.where(pixels[: height // 2] < 128, 0, 255)
+    return pixels
+
+
+def _forms(pixels: NDArray[np.uint8]) -> Iterator[tuple[str, Picture]]:
+    yield "RGB", pixels
+    yield "RGBX", Image.fromarray(pixels)
+
+
+def _by_pillow(
+    pixels: NDArray[np.uint8], new: tuple[int, int], *, vertical_first: bool
+) -> NDArray[np.uint8]:
+    """Resize by two explicit calls, so that the order does not depend on Pillow's version."""
+    image = Image.fromarray(pixels)
+    between = (image.width, new[1]) if vertical_first else (new[0], image.height)
+    for size in (between, new):
+        if image.size != size:
+            image = image.resize(size, Image.Resampling.BICUBIC)
+    return np.asarray(image)

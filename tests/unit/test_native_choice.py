@@ -1,0 +1,159 @@
+"""Which path is taken, what a faulty kernel leads to, and that all paths give the same bytes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from image_samples import DATA, DISPLAY, KIMI, encoded, picture
+from native_levels import LEVELS, needs_kernel
+
+from kimi_serve.preprocess.images.image_processor import ImageProcessor
+from kimi_serve.preprocess.native import choice, self_test
+from kimi_serve.preprocess.native.choice import KernelChoice, choose_kernel
+from kimi_serve.schemas.errors import PlanError
+from kimi_serve.schemas.worker import ResizeConfig
+
+
+@pytest.fixture(autouse=True)
+def _fresh_choice() -> Iterator[None]:
+    """The choice is made once a process; here, once a test."""
+    choice._tested.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    yield
+    choice._tested.cache_clear()  # pyright: ignore[reportPrivateUsage]
+
+
+def test_pure_can_be_asked_for() -> None:
+    assert choose_kernel("pure") == KernelChoice("pure", "image.kernel is pure", None)
+
+
+@needs_kernel
+def test_the_best_level_that_passes_is_taken() -> None:
+    chosen = choose_kernel()
+    assert (chosen.path, chosen.level, chosen.faults) == (f"native {LEVELS[0]}", LEVELS[0], ())
+    assert choose_kernel("native") == chosen
+
+
+def test_without_the_module_the_pure_path_is_taken(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(choice, "missing", "the native kernel was not built (no C compiler?)")
+    with caplog.at_level(logging.INFO):
+        choose_kernel().log()
+    assert caplog.record_tuples == [
+        (
+            choice.__name__,
+            logging.INFO,
+            "images are preprocessed by the pure path: the native kernel was not built "
+            "(no C compiler?)",
+        )
+    ]
+    with pytest.raises(PlanError, match="is native, but the native kernel was not"):
+        choose_kernel("native")
+
+
+@needs_kernel
+def test_a_level_that_fails_is_left_out_loudly(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    best, *others = LEVELS
+
+    def find_fault(level: str) -> str | None:
+        return "3 bytes differ" if level == best else None
+
+    monkeypatch.setattr(choice, "find_fault", find_fault)
+    chosen = choose_kernel()
+    assert chosen.level == (others[0] if others else None)
+    assert chosen.faults == (f"{best}: 3 bytes differ",)
+    with caplog.at_level(logging.INFO):
+        chosen.log()
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+    assert f"failed its self-test: {best}: 3 bytes differ" in caplog.text
+
+
+@needs_kernel
+def test_when_all_fail_the_pure_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find_fault(_level: str) -> str | None:
+        return "wrong"
+
+    monkeypatch.setattr(choice, "find_fault", find_fault)
+    chosen = choose_kernel()
+    assert (chosen.path, len(chosen.faults)) == ("pure", len(LEVELS))
+    with pytest.raises(PlanError, match="no level of the kernel passed"):
+        choose_kernel("native")
+
+
+@needs_kernel
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_self_test_passes_here(level: str) -> None:
+    assert self_test.find_fault(level) is None
+
+
+@needs_kernel
+def test_the_self_test_sees_one_wrong_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = self_test.resize
+
+    def wrong(*arguments: Any, **options: Any) -> Any:
+        pixels = right(*arguments, **options)
+        if options["vertical_first"]:
+            pixels[-1, -1, -1] ^= 1
+        return pixels
+
+    monkeypatch.setattr(self_test, "resize", wrong)
+    fault = self_test.find_fault(LEVELS[0])
+    assert fault is not None
+    assert fault.startswith("RGB 97x61 -> 43x29, vertical pass first: 1 of 3741 bytes differ")
+
+
+@needs_kernel
+def test_the_self_test_sees_a_wrong_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = self_test.normalisation_table
+
+    def wrong(config: ResizeConfig) -> Any:
+        return right(config) + 1
+
+    monkeypatch.setattr(self_test, "normalisation_table", wrong)
+    fault = self_test.find_fault(LEVELS[0])
+    assert fault == "float32 patches of RGB 131x94 differ from the pure path"
+
+
+@needs_kernel
+def test_the_self_test_turns_a_refusal_into_a_fault() -> None:
+    assert self_test.find_fault("sse9") == "this machine has no level 'sse9'"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "uint8"])
+@pytest.mark.parametrize("policy", ["display", "checkpoint"])
+def test_the_processor_gives_the_same_either_way(policy: Any, dtype: Any) -> None:
+    rules = replace(DISPLAY, policy=policy, dtype=dtype)
+    config = replace(KIMI, in_patch_limit=64)
+    pure, best = ImageProcessor(config, rules, "pure"), ImageProcessor(config, rules)
+    assert pure.kernel.path == "pure"
+    files = [
+        encoded(picture(231, 178), "JPEG"),
+        encoded(picture(63, 340).convert("RGBA"), "PNG"),
+        encoded(picture(90, 31).convert("P"), "PNG"),
+        encoded(picture(20, 31).convert("L"), "JPEG"),
+        encoded(picture(200, 100).convert("CMYK"), "JPEG"),
+        encoded(picture(300, 100), "WEBP"),
+        (DATA / "images" / "exif_rot8.jpg").read_bytes(),
+    ]
+    for data in files:
+        one, expected = pure.process_array(data)
+        two, got = best.process_array(data)
+        assert got.tobytes() == expected.tobytes()
+        assert (one.sha256, one.shape) == (two.sha256, two.shape)
+    best.release_memory()
+    assert best.process_array(files[0])[1].tobytes() == pure.process_array(files[0])[1].tobytes()
+
+
+def test_an_answer_keeps_nothing_of_the_pooled_pixels() -> None:
+    processor = ImageProcessor(KIMI, DISPLAY)
+    first = processor.process_array(encoded(picture(60, 50), "JPEG"))[1]
+    copy = first.copy()
+    processor.process_array(encoded(picture(70, 50).rotate(180), "JPEG"))
+    assert np.array_equal(first, copy)
