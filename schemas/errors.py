@@ -11,6 +11,7 @@ KimiServeError
         MediaError                    400, the image is damaged or the reference cannot be read
             MediaTooLargeError        413
             UnsupportedMediaError     415
+            UpstreamError             502
         InvalidBodyError              422
         ClientGoneError               499
         BodyTooLargeError             413
@@ -113,6 +114,13 @@ class UnsupportedMediaError(MediaError):
 
     status = 415
     code = "unsupported_image_format"
+
+
+class UpstreamError(MediaError):
+    """The host of an image failed; the same request may succeed later."""
+
+    status = 502
+    code = "image_host_failed"
 
 
 class BodyTooLargeError(RequestError):

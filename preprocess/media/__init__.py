@@ -1,0 +1,1 @@
+"""Images that a request only names: fetched from listed hosts, read from listed folders."""
