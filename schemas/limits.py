@@ -54,11 +54,31 @@ class StaticFraction:
 
 
 @dataclass(frozen=True, slots=True)
+class VisionTower:
+    """What an engine's own share depends on for some architectures: the size of the encoder."""
+
+    versions: VersionRange
+    architectures: tuple[str, ...]
+    layers: int
+    width: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class EngineLimits:
     """All rows of all engines."""
 
     reads: tuple[VariableReaders, ...]
     fractions: tuple[StaticFraction, ...]
+    towers: tuple[VisionTower, ...] = ()
+
+    def tower(self, engine: str, version: str, architectures: Iterable[str]) -> VisionTower | None:
+        """Give the encoder by which the engine computes its share; None where nobody checked."""
+        names = set(architectures)
+        for row in self.towers:
+            if row.versions.covers(engine, version) and not names.isdisjoint(row.architectures):
+                return row
+        return None
 
     def readers(self, engine: str, version: str, name: str) -> VariableReaders | None:
         """Give who reads a variable, None where every model may."""
@@ -84,6 +104,7 @@ def load_limits() -> EngineLimits:
     """Read the packaged rows."""
     reads: list[VariableReaders] = []
     fractions: list[StaticFraction] = []
+    towers: list[VisionTower] = []
     folder = files("kimi_serve.schemas") / "engine_limits"
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if not file.name.endswith(".toml"):
@@ -97,7 +118,12 @@ def load_limits() -> EngineLimits:
             versions = _versions(data["engine"], row)
             names = tuple(row["architectures"])
             fractions.append(StaticFraction(versions, names, row["highest"], row["source"]))
-    return EngineLimits(tuple(reads), tuple(fractions))
+        for row in data.get("vision_tower", ()):
+            versions = _versions(data["engine"], row)
+            names = tuple(row["architectures"])
+            sizes = row["layers"], row["width"]
+            towers.append(VisionTower(versions, names, *sizes, row["source"]))
+    return EngineLimits(tuple(reads), tuple(fractions), tuple(towers))
 
 
 def _versions(engine: str, row: dict[str, Any]) -> VersionRange:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from plan_factories import K3, NO_GPU, ONE_GPU, RESIZE, make_checkpoint, make_plan, only, rules
 
-from kimi_serve.launcher.rules.budget import free_mib
+from kimi_serve.launcher.rules.engine_memory import exact_share
 from kimi_serve.schemas.hardware import Gpu, Hardware
 from kimi_serve.schemas.patch_bound import max_patches, patch_bytes
 from kimi_serve.schemas.provenance import Origin
@@ -33,9 +33,10 @@ def test_sixteen_workers_on_a_full_gpu() -> None:
     plan = make_plan(FULL, origins={"tokenizer.worker_num": origin})
     (finding,) = plan.findings
     assert (finding.rule, finding.severity, finding.origin) == ("KS301", "warning", origin)
-    assert "16 x 800 MiB = 12.5 GiB of contexts on the first GPU" in finding.message
-    assert "against 6.4 GiB outside the static pool" in finding.message
-    assert "at most 8 fit" in finding.message
+    assert "16 x 800 MiB = 12.5 GiB of contexts" in finding.message
+    assert "16 x 837 MiB = 13.1 GiB for images on the first GPU" in finding.message
+    assert "against 6.4 GiB outside the static pool, less graphs 1.1 GiB" in finding.message
+    assert "at most 1 fits" in finding.message
     assert f"{FLAG}: true" in (finding.help or "")
 
 
@@ -43,16 +44,16 @@ def test_sixteen_workers_on_a_full_gpu() -> None:
     ("changes", "expected"),
     [
         ({"tokenizer.worker_num": 1}, []),
-        ({"tokenizer.worker_num": 8}, []),
-        ({"tokenizer.worker_num": 9}, ["KS301"]),
-        ({FLAG: True}, ["KS202"]),
-        ({"engine.kind": "vllm", "engine.version": "0.33.0"}, ["KS202"]),
-        ({"gpu.worker_context_mib": 0}, []),
-        ({"gpu.worker_context_mib": 409}, []),
-        ({"gpu.worker_context_mib": 410}, ["KS301"]),
+        ({"gpu.mem_fraction_static": 0.8, "tokenizer.worker_num": 7}, []),
+        ({"gpu.mem_fraction_static": 0.8, "tokenizer.worker_num": 8}, ["KS301"]),
+        ({FLAG: True}, []),
+        ({"engine.kind": "vllm", "engine.version": "0.33.0"}, ["KS202", "KS202"]),
+        ({"tokenizer.worker_num": 2, "gpu.worker_context_mib": 328}, []),
+        ({"tokenizer.worker_num": 2, "gpu.worker_context_mib": 329}, ["KS301"]),
         ({"gpu.ids": ()}, []),
-        ({"gpu.mem_fraction_static": None}, ["KS301", "KS302"]),
-        ({"gpu.total_mib": None, "gpu.ids": ("0",)}, ["KS301", "KS302", "KS303"]),
+        ({"gpu.mem_fraction_static": None}, ["KS301"]),
+        ({"gpu.mem_fraction_static": None, "tokenizer.worker_num": 3}, []),
+        ({"gpu.total_mib": None, "gpu.ids": ("0",)}, ["KS302", "KS303"]),
     ],
 )
 def test_what_changes_the_outcome(changes: dict[str, Any], expected: list[str]) -> None:
@@ -60,9 +61,9 @@ def test_what_changes_the_outcome(changes: dict[str, Any], expected: list[str]) 
 
 
 def test_memory_may_come_from_the_driver() -> None:
-    gpus = (Gpu(0, "GPU-a", total_mib=81920), Gpu(1, "GPU-b", total_mib=8192))
+    gpus = (Gpu(0, "GPU-a", total_mib=143771), Gpu(1, "GPU-b", total_mib=16384))
     hardware = Hardware(8.0, 1024, gpus, "NVML lists 2 GPUs")
-    given = FULL | {"gpu.total_mib": None, "tokenizer.worker_num": 8}
+    given = FULL | {"gpu.total_mib": None, "tokenizer.worker_num": 4}
     assert rules(make_plan(given, hardware=hardware)) == []
     second = make_plan(given | {"gpu.ids": ("GPU-b",)}, hardware=hardware)
     assert "not even one fits" in only(second, "KS301").message
@@ -70,9 +71,11 @@ def test_memory_may_come_from_the_driver() -> None:
 
 def test_what_is_missing_is_named() -> None:
     given = {"engine.kind": "sglang", "tokenizer.worker_num": 2}
-    finding = only(make_plan(given, hardware=ONE_GPU), "KS301")
-    assert "without gpu.total_mib and gpu.mem_fraction_static" in finding.message
+    finding = only(make_plan(given, hardware=ONE_GPU), "KS302")
+    assert finding.message.endswith("without gpu.total_mib")
     assert f"set {FLAG}: true" in (finding.help or "")
+    other = only(make_plan(given, hardware=ONE_GPU, checkpoint=make_checkpoint(K3)), "KS302")
+    assert other.message.endswith("without gpu.total_mib and gpu.mem_fraction_static")
 
 
 def test_a_model_that_ignores_the_flag_is_not_told_to_set_it() -> None:
@@ -84,8 +87,8 @@ def test_a_model_that_ignores_the_flag_is_not_told_to_set_it() -> None:
 
 
 def test_the_fraction_is_taken_as_written() -> None:
-    assert free_mib(80000, 0.9) == Fraction(8000)
-    assert rules(make_plan(FULL | {"gpu.total_mib": 128000, "gpu.mem_fraction_static": 0.9})) == []
+    assert exact_share("0.9") == Fraction(9, 10)
+    assert [exact_share(text) for text in ("1", "0", "1.5", "much", "1/0", "nan")] == [None] * 6
 
 
 @pytest.mark.parametrize(("cpus", "expected"), [(8.0, []), (4.0, []), (3.9, ["KS305"])])
@@ -93,7 +96,7 @@ def test_many_workers_on_few_cores(cpus: float, expected: list[str]) -> None:
     hardware = Hardware(cpus, 1024, (), NO_GPU.gpu_source)
     plan = make_plan({"tokenizer.worker_num": 16}, hardware=hardware)
     assert rules(plan) == expected
-    assert rules(make_plan(FULL | {FLAG: True}, hardware=hardware)) == ["KS202"]
+    assert rules(make_plan(FULL | {FLAG: True}, hardware=hardware)) == []
     if expected:
         assert "16 workers, one thread each, share 3.9 CPUs" in only(plan, "KS305").message
 

@@ -1,0 +1,1 @@
+"""What a launch takes of its GPUs: the arithmetic, pure, and the sentences about it."""
