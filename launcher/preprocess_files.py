@@ -31,7 +31,7 @@ def preprocess_files(
         raise ConfigError("--picture draws one image", hint="name one file")
     if picture is not None and picture.suffix.lower() != ".png":
         raise ConfigError(f"--picture {picture}: the picture is a PNG", hint="end its name in .png")
-    processor = ImageProcessor(spec.resize, spec.rules)
+    processor = ImageProcessor(spec.resize, spec.rules, spec.image_kernel)
     done: list[tuple[Path, ImageFacts]] = []
     pixels: list[memoryview] = []
     faults: list[str] = []

@@ -21,14 +21,16 @@ HEADER_BYTES = _HEADER.size
 
 @dataclass(frozen=True, slots=True)
 class ImageJob:
-    """Decode and preprocess the image whose reference is the frame's payload into `slot`.
+    """Decode and preprocess the image in the frame's payload into `slot`.
 
-    Under "base64" the slot holds the text of the pixels, which is what a JSON answer needs.
+    The payload is the file itself when `is_file`, else a reference that carries it. Under "base64"
+    the slot holds the text of the pixels, which is what a JSON answer needs.
     """
 
     id: int
     slot: int
     encoding: PixelEncoding
+    is_file: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,15 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class ImageResult:
-    """`nbytes` of pixel_values, encoded as asked for, lie in the job's slot."""
+    """`nbytes` of pixel_values, encoded as asked for, lie in the job's slot.
+
+    `gpu_fallback` is a `GpuFallback`: why a CUDA worker redid the image on the CPU, if it did.
+    """
 
     id: int
     image: ImageFacts
     nbytes: int
+    gpu_fallback: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,8 @@ class JobFailed:
 class WorkerReport:
     """What a worker found about itself after it was built; sent once, as "ready".
 
-    `cuda_libraries` are the mapped CUDA driver and runtime libraries.
+    `cuda_libraries` are the mapped CUDA driver and runtime libraries; `image_thread` is the
+    kernel's number of the thread that images are processed in.
     """
 
     index: int
@@ -103,6 +110,7 @@ class WorkerReport:
     cuda_libraries: tuple[str, ...]
     torch_imported: bool
     threads: int
+    image_thread: int
     versions: dict[str, str]
     build_ms: float
 

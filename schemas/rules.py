@@ -61,6 +61,7 @@ _ROWS: tuple[tuple[str, str, Severity, Mending, str], ...] = (
     ("KS305", "cpu-oversubscription", "warning", "no", "More threads than cores."),
     ("KS306", "gpu-count", "error", "no", "More GPUs are asked for than there are."),
     ("KS307", "shared-memory", "warning", "no", "The container's shared memory is too small."),
+    ("KS308", "image-cache-memory", "warning", "no", "The image cache is too large or too small."),
     ("KS401", "loopback-in-container", "warning", "unsafe", "Nobody outside reaches this address."),
     ("KS402", "port-conflict", "error", "no", "Two listeners want the same port."),
     ("KS403", "path-not-usable", "error", "no", "The path leads nowhere where it is used."),

@@ -9,13 +9,16 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib.resources import files
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from .vocabulary import EngineKind
-from .worker import Device
+
+if TYPE_CHECKING:
+    from .worker import Device
 
 FlagEffect = Literal["honoured", "ignored", "needless"]
+_FOLDER: Final = Path(__file__).parent / "support_rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +121,11 @@ def load_support() -> SupportTable:
     """Read the packaged table."""
     rows: list[SupportRow] = []
     newest: dict[str, str] = {}
-    for file in sorted(
-        (files("kimi_serve.schemas") / "support_rows").iterdir(), key=lambda entry: entry.name
-    ):
-        if file.name.endswith(".toml"):
-            data = tomllib.loads(file.read_text(encoding="utf-8"))
-            if "newest" in data:
-                newest[data["engine"]] = data["newest"]
-            rows += [_row(data["engine"], entry) for entry in data["row"]]
+    for file in sorted(_FOLDER.glob("*.toml")):
+        data = tomllib.loads(file.read_text(encoding="utf-8"))
+        if "newest" in data:
+            newest[data["engine"]] = data["newest"]
+        rows += [_row(data["engine"], entry) for entry in data["row"]]
     return SupportTable(tuple(rows), newest)
 
 

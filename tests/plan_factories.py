@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 from kimi_serve.launcher.resolver.resolve import resolve
 from kimi_serve.schemas.checkpoint import CheckpointFacts
+from kimi_serve.schemas.engine_launch import EngineInstall
 from kimi_serve.schemas.fields import setting_fields
 from kimi_serve.schemas.findings import Finding
 from kimi_serve.schemas.hardware import Gpu, Hardware
@@ -40,17 +42,20 @@ def make_loaded(
     model.path is given unless `given` says otherwise.
     """
     given = {"model.path": "./model"} | dict(given or {})
-    tree: dict[str, dict[str, Any]] = {}
+    tree: dict[str, Any] = {}
     for path, value in given.items():
-        section, name = path.split(".")
-        tree.setdefault(section, {})[name] = value
+        *names, name = path.split(".")
+        section = tree
+        for part in names:
+            section = section.setdefault(part, {})
+        section[name] = value
     lines = {path: Origin("profile", "prod.yaml", line, 3) for line, path in enumerate(given, 1)}
     origins = lines | dict(origins or {})
     settings = Settings.model_validate(tree)
     values = tuple(
         SettingValue(
             path,
-            _plain(field.is_secret, getattr(getattr(settings, field.section), field.name)),
+            _plain(field.is_secret, attrgetter(path)(settings)),
             origins.get(path, DEFAULT),
             (overrode or {}).get(path, ()),
         )
@@ -90,11 +95,18 @@ def make_plan(
     *,
     checkpoint: CheckpointFacts | None = None,
     hardware: Hardware = NO_GPU,
+    env: Mapping[str, str] | None = None,
+    install: EngineInstall | None = None,
     **loaded: Any,
 ) -> LaunchPlan:
     """Resolve with the packaged support table."""
     return resolve(
-        make_loaded(given, **loaded), checkpoint or make_checkpoint(), hardware, load_support()
+        make_loaded(given, **loaded),
+        checkpoint or make_checkpoint(),
+        hardware,
+        load_support(),
+        env,
+        install,
     )
 
 

@@ -159,4 +159,4 @@ def lint_section(section: str, folder: Path) -> tuple[Finding, ...]:
         env = dict(line.split("=", 1) for line in lines)
     command = shown.get("console", "")
     found = lint_in(folder, shown.get("yaml", ""), env, check_host="--check-host" in command)
-    return (*check_argv(command.split()), *found)
+    return (*check_argv(command.split()[1:]), *found)

@@ -25,27 +25,41 @@ Chunk = bytes | bytearray | memoryview
 
 
 class Admission:
-    """Counts the bytes held for all clients and bounds them."""
+    """Counts the bytes held for all clients, and the requests that wait, and bounds both."""
 
-    def __init__(self, max_body_bytes: int, max_held_bytes: int) -> None:
+    def __init__(self, max_body_bytes: int, max_held_bytes: int, max_requests: int = 2**20) -> None:
+        self.held_bytes = 0
+        self.num_waiting = 0
+        self.limit(max_body_bytes, max_held_bytes, max_requests)
+
+    def limit(self, max_body_bytes: int, max_held_bytes: int, max_requests: int) -> None:
+        """Set the bounds; what is held already stays."""
         self._max_body_bytes = min(max_body_bytes, max_held_bytes)
         self._max_held_bytes = max_held_bytes
-        self.held_bytes = 0
+        self._max_requests = max_requests
 
     @contextlib.asynccontextmanager
     async def body(self, request: Request) -> AsyncGenerator[bytes]:
-        """Read the body; its bytes count until the block ends.
+        """Read the body; its bytes, and the request as one that waits, count until the block ends.
 
+        A request waits from the end of its body on: clients that send slowly keep nobody out.
         Raises BodyTooLargeError or OverloadedError before the body is read when it announces its
         length, else as soon as it is too much.
         """
         with Hold(self) as hold:
-            yield await self._read(request, hold)
+            body = await self._read(request, hold)
+            self._check_waiting()
+            self.num_waiting += 1
+            try:
+                yield body
+            finally:
+                self.num_waiting -= 1
 
     async def _read(self, request: Request, hold: Hold) -> bytes:
         chunks: list[bytes] = []
         is_more = True
         try:
+            self._check_waiting()
             self._check_body(_announced_length(request))
             while is_more:
                 message = await request.receive()
@@ -69,6 +83,13 @@ class Admission:
             raise OverloadedError(
                 f"more than {self._max_held_bytes} bytes of requests and answers are held "
                 "(server.max_queued_bytes); try again in a moment"
+            )
+
+    def _check_waiting(self) -> None:
+        if self.num_waiting >= self._max_requests:
+            raise OverloadedError(
+                f"{self._max_requests} requests wait already (server.max_queued_requests); "
+                "try again in a moment"
             )
 
     def _check_body(self, size: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 import uuid
 from array import array
 from collections.abc import AsyncGenerator
@@ -13,7 +12,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
@@ -27,74 +26,99 @@ from kimi_serve.schemas.errors import (
 )
 from kimi_serve.schemas.messages import TokensResult
 from kimi_serve.schemas.plan import LaunchPlan
+from kimi_serve.schemas.settings import ServerSettings
 
 from ..report.render import plan_json
 from ..version import VERSION
-from . import answers, api
-from .admission import Admission, Hold
+from . import answers, api, openapi
+from .admission import Hold
 from .clients import SendDeadline, while_connected
+from .image_cache import ImageCache
+from .media import Media
 from .metrics import Metrics
-from .middleware import BearerKey, Measured
+from .middleware import (
+    SAFE_HEADERS,
+    BearerKey,
+    BoundedHead,
+    Measured,
+    SafeHeaders,
+    SplitListeners,
+)
+from .state import FrontState
 from .work import prompt_payload, read_work, run_work
 
 Body = TypeVar("Body", bound=BaseModel)
 
+# No other is named in an answer: what a header says is not repeated.
+_KNOWN_ENCODINGS = ("br", "compress", "deflate", "gzip", "zstd")
+
 logger = logging.getLogger(__name__)
 
-_SCHEMA = "#/components/schemas/"
 
+def create_app(
+    plan: LaunchPlan,
+    pool: Pool,
+    admin_port: int | None = None,
+    state: FrontState | None = None,
+) -> FastAPI:
+    """Build the application around a pool that may still be starting.
 
-def create_app(plan: LaunchPlan, pool: Pool) -> FastAPI:
-    """Build the application around a pool that may still be starting."""
-    settings = plan.settings
-    app = FastAPI(title="kimi-serve", version=VERSION, docs_url=None, redoc_url=None)
-    front = _Front(plan, pool)
+    `admin_port` is where alone the admin routes are, None where they are among the others.
+    `state` is what is kept through reloads.
+    """
+    app = FastAPI(
+        title="kimi-serve",
+        version=VERSION,
+        docs_url=None,
+        redoc_url=None,
+        # A redirect would repeat the request's own Host and path.
+        redirect_slashes=False,
+    )
+    front = _Front(plan, pool, state or FrontState(plan, pool))
     app.add_exception_handler(RequestError, _on_request_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(Exception, _on_unexpected)
-    key = settings.server.api_key
-    if key is not None:
-        app.add_middleware(BearerKey, key=key.get_secret_value().encode())
-    app.add_middleware(Measured, metrics=front.metrics)
-    app.add_middleware(SendDeadline, timeout_s=settings.server.request_timeout_s)
-    errors: dict[int | str, dict[str, Any]] = {
-        status: {"model": api.ErrorResponse} for status in (400, 401, 413, 415, 422, 429, 503, 504)
-    }
-    app.post(
-        "/v1/preprocess",
-        response_model=api.PreprocessResponse,
-        responses={
-            200: {"content": {answers.SAFETENSORS: {"schema": {"type": "string"}}}},
-            **errors,
-        },
-        openapi_extra=_body_schema(api.PreprocessRequest),
-    )(front.preprocess)
-    app.post(
-        "/tokenize",
-        response_model=api.TokenizeResponse,
-        responses=errors,
-        openapi_extra=_body_schema(api.TokenizeRequest),
-    )(front.tokenize)
-    app.get("/health")(front.health)
-    app.get("/ready", responses={503: {}})(front.ready)
-    app.get("/metrics", response_class=PlainTextResponse)(front.show_metrics)
-    app.get("/v1/models")(front.models)
-    app.get("/server_info")(front.server_info)
+    _add_middleware(app, plan.settings.server, front.metrics, admin_port)
+    app.post("/v1/preprocess", **openapi.PREPROCESS)(front.preprocess)
+    app.post("/tokenize", **openapi.TOKENIZE)(front.tokenize)
+    app.get("/health", **openapi.HEALTH)(front.health)
+    app.get("/ready", **openapi.READY)(front.ready)
+    app.get("/v1/models", **openapi.MODELS)(front.models)
+    is_shown = admin_port is None
+    app.get("/metrics", include_in_schema=is_shown, **openapi.METRICS)(front.show_metrics)
+    app.get("/server_info", include_in_schema=is_shown, **openapi.SERVER_INFO)(front.server_info)
     return app
+
+
+def _add_middleware(
+    app: FastAPI, server: ServerSettings, metrics: Metrics, admin_port: int | None
+) -> None:
+    """Put before the routes what every request passes; what is added last comes first."""
+    if admin_port is not None:
+        app.add_middleware(SplitListeners, admin_port=admin_port)
+    keys = [key for key in (server.api_key, server.previous_api_key) if key is not None]
+    if keys:
+        app.add_middleware(BearerKey, keys=[key.get_secret_value().encode() for key in keys])
+    app.add_middleware(BoundedHead)
+    app.add_middleware(Measured, metrics=metrics)
+    app.add_middleware(SendDeadline, timeout_s=server.request_timeout_s)
+    app.add_middleware(SafeHeaders)
 
 
 class _Front:
     """The routes and the state they share."""
 
-    def __init__(self, plan: LaunchPlan, pool: Pool) -> None:
+    def __init__(self, plan: LaunchPlan, pool: Pool, state: FrontState) -> None:
         self._plan = plan
         self._settings = plan.settings
         self._pool = pool
         self._model = plan.settings.model.served_name or plan.checkpoint.name
-        server = plan.settings.server
-        self._admission = Admission(server.max_body_bytes, server.max_queued_bytes)
-        self._started = int(time.time())
-        self.metrics = Metrics(pool, self._admission)
+        self._cache = _cache_of(plan)
+        state.follow(plan, pool, self._cache)
+        self._state = state
+        self._admission = state.admission
+        self.metrics = state.metrics
+        self._media = Media(plan.settings, self._admission, self.metrics.count_media)
 
     async def preprocess(self, request: Request) -> Response:
         """Decode and preprocess the images of a chat, or images alone, and tokenise the chat."""
@@ -106,6 +130,7 @@ class _Front:
         with Hold(self._admission) as hold:
             async with self._served(request) as body:
                 work = read_work(_parse(api.PreprocessRequest, body), self._settings)
+                self._media.check(work.references)
                 doing = run_work(
                     work,
                     self._pool,
@@ -115,10 +140,12 @@ class _Front:
                         self._settings.server.max_response_bytes,
                         self._settings.server.max_queued_bytes,
                     ),
+                    cache=self._cache,
+                    media=self._media,
                 )
                 done = await while_connected(request, doing)
-            for image in done.images:
-                self.metrics.count_image(image)
+            for image, was_kept in zip(done.images, done.were_kept, strict=True):
+                self.metrics.count_image(image, was_kept=was_kept)
             answer_id = f"prep-{uuid.uuid4().hex}"
             chunks = make(answer_id, self._model, self._settings.image.dtype, resize, done)
             return hold.response(chunks, media_type)
@@ -150,7 +177,7 @@ class _Front:
     async def ready(self) -> JSONResponse:
         """Say whether work is taken: 503 until all workers were ready, and when none is left."""
         usable = self._pool.num_usable
-        is_ready = self._pool.has_started and usable > 0
+        is_ready = self._pool.has_started and usable > 0 and not self._state.is_draining
         body = {
             "ready": is_ready,
             "workers_ready": usable,
@@ -164,7 +191,7 @@ class _Front:
 
     async def models(self) -> dict[str, Any]:
         """List the one model."""
-        entry = {"id": self._model, "object": "model", "created": self._started}
+        entry = {"id": self._model, "object": "model", "created": self._state.started}
         return {"object": "list", "data": [entry | {"owned_by": "kimi-serve"}]}
 
     async def server_info(self) -> dict[str, Any]:
@@ -174,16 +201,29 @@ class _Front:
             | {"index": snapshot.index, "pid": snapshot.pid, "state": snapshot.state}
             for snapshot in self._pool.snapshots()
         ]
-        return {"version": VERSION, "workers": workers, "plan": plan_json(self._plan)}
+        return {
+            "version": VERSION,
+            "generation": self._state.generation,
+            "workers": workers,
+            "plan": plan_json(self._plan),
+        }
 
     @contextlib.asynccontextmanager
     async def _served(self, request: Request) -> AsyncGenerator[bytes]:
         """Admit the body and hold the request to its deadline."""
         if not self._pool.has_started:
             raise UnavailableError("the workers are still starting")
+        if "upgrade" in request.headers:
+            # The parser takes what follows such a head for another protocol: the body is lost.
+            message = (
+                "this server does not upgrade a connection: send HTTP/1.1 without an Upgrade "
+                "header (in Java, HttpClient.Version.HTTP_1_1)"
+            )
+            raise RequestError(message, param="Upgrade")
         encoding = request.headers.get("content-encoding", "").strip().lower()
         if encoding not in ("", "identity"):
-            message = f"Content-Encoding {encoding} is not supported; send the body as it is"
+            name = encoding if encoding in _KNOWN_ENCODINGS else "of this kind"
+            message = f"Content-Encoding {name} is not supported; send the body as it is"
             raise RequestError(message, param="Content-Encoding")
         timeout_s = self._settings.server.request_timeout_s
         try:
@@ -192,6 +232,14 @@ class _Front:
         except TimeoutError:
             message = f"not answered within {timeout_s:g} s (server.request_timeout_s)"
             raise DeadlineError(message) from None
+
+
+def _cache_of(plan: LaunchPlan) -> ImageCache | None:
+    size = plan.settings.image.cache_bytes
+    if size == 0 or not plan.worker_specs():
+        return None
+    spec = plan.worker_specs()[0]
+    return ImageCache(size, spec.rules, spec.resize)
 
 
 def _parse(kind: type[Body], body: bytes) -> Body:
@@ -204,11 +252,6 @@ def _parse(kind: type[Body], body: bytes) -> Body:
             raise RequestError(f"the body is not JSON: {reason}", param="body") from None
         place = ".".join(str(part) for part in first["loc"]) or "body"
         raise InvalidBodyError(f"{place}: {first['msg']}", param=place) from None
-
-
-def _body_schema(kind: type[BaseModel]) -> dict[str, Any]:
-    schema = kind.model_json_schema(ref_template=_SCHEMA + "{model}")
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 async def _on_request_error(_request: Request, error: Exception) -> JSONResponse:
@@ -225,4 +268,6 @@ async def _on_http_error(_request: Request, error: Exception) -> JSONResponse:
 
 async def _on_unexpected(_request: Request, error: Exception) -> JSONResponse:
     logger.error("unexpected error in a request", exc_info=error)
-    return answers.plain_error(500, "internal error; the server's log has it", code="internal")
+    # Starlette answers this outside of all middleware.
+    message = "internal error; the server's log has it"
+    return answers.plain_error(500, message, code="internal", headers=SAFE_HEADERS)

@@ -9,7 +9,6 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kimi_serve.preprocess.images.reference import classify, refusal
 from kimi_serve.preprocess.text.chat import Chat, parse_messages
 from kimi_serve.preprocess.text.prompt import TokenizedPrompt, expand
 from kimi_serve.preprocess.workers.pool import Pool
@@ -20,17 +19,23 @@ from kimi_serve.schemas.settings import Settings
 
 from .admission import Hold
 from .api import PreprocessRequest, TokenizeRequest
+from .image_cache import CachedImage, ImageCache
+from .media import Media, RequestImages
 
 _COPIED_BYTES = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class Preprocessed:
-    """`pixels` are the encoded pixel_values, one piece an image; `input_ids` are expanded."""
+    """`pixels` are the encoded pixel_values, one piece an image; `input_ids` are expanded.
+
+    `were_kept` says of each image whether the cache had it.
+    """
 
     input_ids: array[int] | None
     images: tuple[ImageFacts, ...]
     pixels: tuple[bytearray, ...]
+    were_kept: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +68,6 @@ def read_work(request: PreprocessRequest, settings: Settings) -> Work:
     if len(references) > limit:
         message = f"{len(references)} images; at most {limit} are allowed (image.max_per_request)"
         raise RequestError(message, param="images")
-    for index, reference in enumerate(references):
-        _refuse_elsewhere(index, reference)
     return Work(references, chat, prompt)
 
 
@@ -80,14 +83,6 @@ def prompt_payload(chat: Chat, request: PreprocessRequest | TokenizeRequest) -> 
     ).encode()
 
 
-def _refuse_elsewhere(index: int, reference: str) -> None:
-    kind = classify(reference)
-    if kind != "inline":
-        error = refusal(kind, reference)
-        error.param = f"images[{index}]"
-        raise error
-
-
 async def run_work(
     work: Work,
     pool: Pool,
@@ -95,6 +90,8 @@ async def run_work(
     *,
     encoding: PixelEncoding,
     max_response_bytes: int,
+    media: Media,
+    cache: ImageCache | None = None,
 ) -> Preprocessed:
     """Process all images and the prompt at the same time; the first fault ends the rest.
 
@@ -102,31 +99,59 @@ async def run_work(
     is sent, however slowly the client reads.
     """
 
-    async def one_image(index: int, reference: str) -> tuple[ImageFacts, bytearray]:
+    def admit(nbytes: int) -> None:
+        _check_answer(hold.size + nbytes, max_response_bytes)
+        hold.take(nbytes)
+
+    async def processed(content: bytes, is_file: bool) -> tuple[CachedImage, bool]:
+        key = b"" if cache is None else await cache.key(content, encoding, is_file=is_file)
+        kept = None if cache is None else cache.get(key)
+        if kept is not None:
+            admit(len(kept.pixels))
+            return kept, True
+        async with pool.image(content, encoding, is_file=is_file, request=hold) as lease:
+            admit(lease.result.nbytes)
+            image = CachedImage(lease.result.image, await _copy(lease.pixels))
+        if cache is not None:
+            cache.put(key, image)
+        return image, False
+
+    async def one_image(
+        files: RequestImages, index: int, reference: str
+    ) -> tuple[CachedImage, bool]:
         try:
-            async with pool.image(reference.encode(), encoding) as lease:
-                _check_answer(hold.size + lease.result.nbytes, max_response_bytes)
-                hold.take(lease.result.nbytes)
-                return lease.result.image, await _copy(lease.pixels)
+            async with files.content(reference) as (content, is_file):
+                return await processed(content, is_file)
         except RequestError as error:
-            error.param = f"images[{index}]"
+            # Images of one file share its error, which names the first of them.
+            error.param = error.param or f"images[{index}]"
             raise
 
-    images = [one_image(index, reference) for index, reference in enumerate(work.references)]
-    prompt = [] if work.chat is None else [pool.prompt(work.prompt, len(work.references))]
-    done = await _all(images + prompt)
-    pairs: list[tuple[ImageFacts, bytearray]] = done[: len(images)]
-    results = tuple(result for result, _ in pairs)
+    async with media.of_request(work.references) as files:
+        images = [one_image(files, index, each) for index, each in enumerate(work.references)]
+        prompt = [] if work.chat is None else [pool.prompt(work.prompt, len(work.references))]
+        done = await _all(images + prompt)
+    pairs: list[tuple[CachedImage, bool]] = done[: len(images)]
+    results = tuple(image.facts for image, _ in pairs)
     input_ids = None
     if work.chat is not None:
         tokens, ids = done[-1]
         input_ids = _expanded(tokens, ids, results)
-    return Preprocessed(input_ids, results, tuple(data for _, data in pairs))
+    return Preprocessed(
+        input_ids,
+        results,
+        tuple(image.pixels for image, _ in pairs),
+        tuple(was_kept for _, was_kept in pairs),
+    )
 
 
 def _expanded(tokens: TokensResult, ids: bytes, images: Sequence[ImageFacts]) -> array[int]:
     unexpanded = array("i")
     unexpanded.frombytes(ids)
+    # `expand` finds the placeholder by a slot: where there is none, this looks.
+    if unexpanded.count(tokens.placeholder_id) != len(images):
+        message = f"{unexpanded.count(tokens.placeholder_id)} placeholders, {len(images)} images"
+        raise ValueError(message)
     prompt = TokenizedPrompt(unexpanded.tolist(), tokens.slots)
     return array("i", expand(prompt, [image.num_tokens for image in images]).ids)
 

@@ -1,4 +1,4 @@
-"""Which worker gets which job, and when: one queue of images, one of texts."""
+"""Which worker gets which job, and when: a queue of images, one of texts, one of suspects."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from kimi_serve.schemas import errors, messages
 
 from .jobs import Death, Job
+from .queues import FairQueue
 from .worker_link import WorkerLink
 
 MakeMessage = Callable[[int, int], messages.Message]
@@ -25,16 +26,22 @@ class Dispatcher:
     def __init__(self, job_timeout_s: float, on_overdue: Callable[[WorkerLink, Job], None]) -> None:
         self._job_timeout_s = job_timeout_s
         self._on_overdue = on_overdue
-        self._images: collections.deque[Job] = collections.deque()
-        self._texts: collections.deque[Job] = collections.deque()
+        self._images = FairQueue()
+        self._texts = FairQueue()
+        self._suspects: collections.deque[Job] = collections.deque()
         self._ids = itertools.count(1)
 
     @property
     def num_queued(self) -> int:
-        return len(self._images) + len(self._texts)
+        return len(self._images) + len(self._texts) + len(self._suspects)
 
-    def add(self, payload: bytes, make: MakeMessage, *, is_image: bool) -> Job:
-        """Queue a job; `make` gives its message from id and slot."""
+    def add(
+        self, payload: bytes, make: MakeMessage, *, is_image: bool, request: object = None
+    ) -> Job:
+        """Queue a job; `make` gives its message from id and slot.
+
+        Jobs of one `request` take turns with those of others; without one it stands for itself.
+        """
         job_id = next(self._ids)
         job = Job(
             id=job_id,
@@ -42,15 +49,15 @@ class Dispatcher:
             is_image=is_image,
             make=lambda slot: make(job_id, slot),
             answered=asyncio.get_running_loop().create_future(),
+            request=job_id if request is None else request,
         )
-        self._queue_of(job).append(job)
+        self._queue_of(job).add(job)
         return job
 
     def forget(self, job: Job) -> None:
         """Drop a job that nobody waits for any more, unless a worker has it already."""
-        queue = self._queue_of(job)
-        if job in queue:
-            queue.remove(job)
+        if not self._queue_of(job).remove(job) and job in self._suspects:
+            self._suspects.remove(job)
 
     def send_elsewhere(self, job: Job, death: Death) -> bool:
         """Queue the job of a dead worker again, first in line, unless it had its chances."""
@@ -61,34 +68,48 @@ class Dispatcher:
             job.fail(verdict)
         if job.answered.done():
             return False
-        self._queue_of(job).appendleft(job)
+        if job.is_suspect:
+            self._suspects.append(job)
+        else:
+            self._queue_of(job).put_back(job)
         return True
 
     def fail_all(self, reason: str) -> None:
         """Give up everything that waits."""
-        for job in itertools.chain(self._images, self._texts):
+        for job in itertools.chain(self._images, self._texts, self._suspects):
             job.fail(errors.UnavailableError(reason))
-        self._images.clear()
-        self._texts.clear()
+        for queue in (self._images, self._texts, self._suspects):
+            queue.clear()
 
     def pump(self, links: Iterable[WorkerLink]) -> None:
         """Give every queued job to a worker that can take it now."""
         usable = [link for link in links if link.is_usable]
+        self._pump_suspects(usable)
         for queue in (self._texts, self._images):
             self._pump(queue, usable)
 
-    def _pump(self, queue: collections.deque[Job], usable: Sequence[WorkerLink]) -> None:
+    def _pump_suspects(self, usable: Sequence[WorkerLink]) -> None:
+        while self._suspects and not any(link.has_suspect for link in usable):
+            job = self._suspects[0]
+            idle = [link for link in usable if link.can_take(image=job.is_image)]
+            link = _choose(job, idle, usable) if idle else None
+            if link is None:
+                return
+            self._send(self._suspects.popleft(), link)
+
+    def _pump(self, queue: FairQueue, usable: Sequence[WorkerLink]) -> None:
         waiting: list[Job] = []
         while queue and (
             idle := [link for link in usable if link.can_take(image=queue is self._images)]
         ):
-            job = queue.popleft()
+            job = queue.pop()
             link = _choose(job, idle, usable)
             if link is None:
                 waiting.append(job)
             else:
                 self._send(job, link)
-        queue.extendleft(reversed(waiting))
+        for job in reversed(waiting):
+            queue.put_back(job)
 
     def _send(self, job: Job, link: WorkerLink) -> None:
         if job.answered.done():  # nobody waits for it any more
@@ -98,7 +119,7 @@ class Dispatcher:
             self._job_timeout_s, self._on_overdue, link, job
         )
 
-    def _queue_of(self, job: Job) -> collections.deque[Job]:
+    def _queue_of(self, job: Job) -> FairQueue:
         return self._images if job.is_image else self._texts
 
 

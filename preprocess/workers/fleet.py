@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kimi_serve.schemas import errors, messages
@@ -26,6 +26,8 @@ from .worker_link import WorkerLink, WorkerState
 logger = logging.getLogger(__name__)
 
 STOP_GRACE_S = 3.0
+# A worker that lived this long was of use, with work or without.
+USEFUL_S = 5.0
 
 
 class FleetListener(Protocol):
@@ -42,6 +44,19 @@ class FleetListener(Protocol):
 
     def on_failed(self) -> None:
         """The fleet cannot go on."""
+
+
+@dataclass(slots=True)
+class PoolCounts:
+    """What happened since the start of the server, through every reload."""
+
+    images: int = 0
+    texts: int = 0
+    retried: int = 0
+    overdue: int = 0
+    died: int = 0
+    replaced: int = 0
+    gpu_fallbacks: collections.Counter[str] = field(default_factory=collections.Counter[str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +78,7 @@ class Fleet:
         base_env: Mapping[str, str],
         start_timeout_s: float,
         listener: FleetListener,
+        counts: PoolCounts,
     ) -> None:
         self._specs = tuple(specs)
         # All are forked from one process, so they cannot but have the same variables.
@@ -70,6 +86,7 @@ class Fleet:
         self._client = ForkClient(dict(env), base_env)
         self._start_timeout_s = start_timeout_s
         self._listener = listener
+        self._counts = counts
         self._links: dict[int, WorkerLink] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._policies: dict[int, RestartPolicy] = collections.defaultdict(RestartPolicy)
@@ -80,8 +97,6 @@ class Fleet:
         self._failure: asyncio.Future[errors.WorkerError] | None = None
         self.has_started = False
         self.is_closing = False
-        self.num_died = 0
-        self.num_replaced = 0
 
     def launch(self) -> None:
         """Start the fork server process, which imports while the caller goes on."""
@@ -117,6 +132,14 @@ class Fleet:
         """Wait until the fleet cannot go on; gives the reason."""
         assert self._failure is not None
         return await asyncio.shield(self._failure)
+
+    @property
+    def fork_server_pid(self) -> int | None:
+        return self._client.pid
+
+    def kill_fork_server(self) -> None:
+        """End a fork server that does not run; it and the workers start again."""
+        self._client.kill()
 
     @property
     def has_failed(self) -> bool:
@@ -185,6 +208,7 @@ class Fleet:
 
     def _on_ready(self, link: WorkerLink, report: messages.WorkerReport) -> None:
         link.report = report
+        link.ready_at = time.monotonic()
         self._was_fork_server_useful = True
         logger.info(
             "%s ready in %.2f s (pid %d, decode %s, preprocess %s, CUDA_VISIBLE_DEVICES=%r, "
@@ -237,22 +261,22 @@ class Fleet:
     async def _bury_and_replace(self, link: WorkerLink, how: str, *, is_crash: bool) -> None:
         """Hear a worker's last words, pass on its jobs, put another in its place."""
         await link.drain()
+        was_useful = _was_useful(link)
         link.end = "stopped" if link.is_stopping else "failed"
         self._listener.on_ended(link, Death(link.spec.index, how, is_crash))
         self._changed.set()
         await link.close()
         if link.is_stopping or self.is_closing:
             return
-        self.num_died += 1
+        self._counts.died += 1
         logger.error("%s (pid %s) ended: %s", link.name, link.pid, how)
         if not self.has_started:
             self._fail(_start_error(link, how))
             return
-        await self._replace(link, how)
+        await self._replace(link, how, was_useful=was_useful)
 
-    async def _replace(self, link: WorkerLink, how: str) -> None:
+    async def _replace(self, link: WorkerLink, how: str, *, was_useful: bool) -> None:
         policy = self._policies[link.spec.index]
-        was_useful = link.num_answers > 0
         while True:
             pause_s = policy.next_pause(time.monotonic(), was_useful=was_useful)
             if pause_s is None:
@@ -266,7 +290,7 @@ class Fleet:
                 logger.error("%s cannot be replaced yet: %s", link.name, error)
                 was_useful = False
             else:
-                self.num_replaced += 1
+                self._counts.replaced += 1
                 return
 
     async def _restart_fork_server(self) -> None:
@@ -307,6 +331,13 @@ class Fleet:
         hint = "raise the limit of open files (ulimit -n)" if isinstance(error, OSError) else None
         logger.error("the workers cannot be managed", exc_info=error)
         self._fail(errors.WorkerStartError(f"the workers cannot be managed: {error}", hint=hint))
+
+
+def _was_useful(link: WorkerLink) -> bool:
+    """Say whether another like it may be: whose work ends it is judged by its work."""
+    if link.num_answers > 0 or link.has_work:
+        return True
+    return link.ready_at is not None and time.monotonic() - link.ready_at >= USEFUL_S
 
 
 def _start_error(link: WorkerLink, how: str) -> errors.WorkerStartError:

@@ -57,6 +57,11 @@ class ForkClient:
         ours.setblocking(False)
         self._control = ours
 
+    @property
+    def pid(self) -> int | None:
+        """The process, None while there is none."""
+        return None if self._process is None else self._process.pid
+
     def attach(self, listener: ForkListener) -> None:
         """Pass everything that the fork server says to `listener`."""
         assert self._control is not None

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 
 from kimi_serve.schemas.worker import WorkerSpec
 
-from . import process, worker
+from . import process, spawned, worker
 
 MAX_PACKET_BYTES = 1 << 16
 FDS_PER_WORKER = 3
@@ -103,6 +103,8 @@ class _ForkServer:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             for owned in (self._control, self._wakeup, self._wakeup_write):
                 owned.close()
+            if spec.preprocess_device == "cuda":
+                spawned.become(spec, fds)
             code = worker.run(spec, *fds)
         finally:
             # Never return into the fork server's loop, whatever happened.

@@ -9,10 +9,14 @@ from typing import Any
 
 from kimi_serve.schemas import errors, messages
 
-# An image that crashes this many workers is refused: it is the image that crashes them.
-MAX_CRASHES = 3
+# An image that crashes this many workers is refused: it is the image that crashes them. A signal
+# from outside looks like a crash too, so fewer would blame images for what a stray signal does.
+MAX_CRASHES = 5
 # Kills from outside say nothing about the job, so it survives more of those.
-MAX_DEATHS = 8
+MAX_DEATHS = 16
+# A job that saw this many workers end may be what ends them: one such job runs at a time, so that
+# hostile images take down one worker and never the fleet.
+SUSPECT_DEATHS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,7 @@ class Death:
 class Job:
     """Something that a worker is asked to do, kept until it is answered.
 
-    `slot` is where its worker puts the pixels, -1 for a text.
+    `slot` is where its worker puts the pixels, -1 for a text. Jobs of one `request` share a turn.
     """
 
     id: int
@@ -36,9 +40,15 @@ class Job:
     is_image: bool
     make: Callable[[int], messages.Message]
     answered: asyncio.Future[Any]
+    request: object
     slot: int = -1
     deaths: list[Death] = field(default_factory=list[Death])
     overdue: asyncio.TimerHandle | None = None
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it may be what ends its workers."""
+        return len(self.deaths) >= SUSPECT_DEATHS
 
     def answer(self, value: object) -> bool:
         """Hand over the answer; False when nobody waits for it any more."""

@@ -17,9 +17,10 @@ from kimi_serve.schemas import errors, messages
 from kimi_serve.schemas.worker import WorkerSpec
 
 from .dispatch import Dispatcher
-from .fleet import Fleet, WorkerSnapshot
+from .fleet import Fleet, PoolCounts, WorkerSnapshot
 from .jobs import Death, Job
 from .process import release_memory
+from .watch import Watch
 from .worker_link import WorkerLink
 
 logger = logging.getLogger(__name__)
@@ -36,18 +37,6 @@ class ImageLease:
     pixels: memoryview
 
 
-@dataclass(slots=True)
-class PoolCounts:
-    """What happened since the start."""
-
-    images: int = 0
-    texts: int = 0
-    retried: int = 0
-    overdue: int = 0
-    died: int = 0
-    replaced: int = 0
-
-
 class Pool:
     """Workers of `specs` and the jobs for them, in one event loop.
 
@@ -61,11 +50,16 @@ class Pool:
         base_env: Mapping[str, str],
         start_timeout_s: float,
         job_timeout_s: float,
+        image_timeout_s: float,
+        counts: PoolCounts | None = None,
     ) -> None:
         self._job_timeout_s = job_timeout_s
-        self._fleet = Fleet(specs, base_env, start_timeout_s, self)
+        self.counts = counts or PoolCounts()
+        self._fleet = fleet = Fleet(specs, base_env, start_timeout_s, self, self.counts)
+        self._watch = Watch(
+            fleet.links, lambda: fleet.fork_server_pid, image_timeout_s, self._on_costly
+        )
         self._jobs = Dispatcher(job_timeout_s, self._on_overdue)
-        self._counts = PoolCounts()
         self._tidying: dict[int, asyncio.TimerHandle] = {}
 
     def launch(self) -> None:
@@ -74,6 +68,7 @@ class Pool:
 
     async def start(self) -> None:
         """Bring up all workers or raise WorkerStartError."""
+        self._watch.start(self._fleet.kill_fork_server)
         await self._fleet.start()
 
     async def failed(self) -> errors.WorkerError:
@@ -82,6 +77,7 @@ class Pool:
 
     async def close(self) -> None:
         """Stop all workers and answer what still waits."""
+        self._watch.stop()
         await self._fleet.close()
         self._jobs.fail_all("the server is stopping")
 
@@ -99,27 +95,30 @@ class Pool:
         """Count the jobs that no worker has taken yet."""
         return self._jobs.num_queued
 
-    @property
-    def counts(self) -> PoolCounts:
-        self._counts.died = self._fleet.num_died
-        self._counts.replaced = self._fleet.num_replaced
-        return self._counts
-
     def snapshots(self) -> list[WorkerSnapshot]:
         return self._fleet.snapshots()
 
     @contextlib.asynccontextmanager
     async def image(
-        self, reference: bytes, encoding: messages.PixelEncoding
+        self,
+        content: bytes,
+        encoding: messages.PixelEncoding,
+        *,
+        is_file: bool = False,
+        request: object = None,
     ) -> AsyncGenerator[ImageLease]:
-        """Have the image named by `reference` processed; its pixels are leased for the block.
+        """Have the image in `content` processed; its pixels are leased for the block.
+
+        `content` is the file itself when `is_file`, else a reference that carries it. Images of
+        one `request` take turns with those of others.
 
         Raises RequestError of the kind that the worker reported.
         """
         job = self._add(
-            reference,
-            lambda job_id, slot: messages.ImageJob(job_id, slot, encoding),
+            content,
+            lambda job_id, slot: messages.ImageJob(job_id, slot, encoding, is_file),
             is_image=True,
+            request=request,
         )
         link, slot, result = await self._answer_of(job)
         pixels = link.arena.slot(slot)[: result.nbytes]
@@ -157,11 +156,16 @@ class Pool:
             raise
 
     def _add(
-        self, payload: bytes, make: Callable[[int, int], messages.Message], *, is_image: bool
+        self,
+        payload: bytes,
+        make: Callable[[int, int], messages.Message],
+        *,
+        is_image: bool,
+        request: object = None,
     ) -> Job:
         if self._fleet.is_closing or self._fleet.has_failed:
             raise errors.UnavailableError("the server is stopping")
-        job = self._jobs.add(payload, make, is_image=is_image)
+        job = self._jobs.add(payload, make, is_image=is_image, request=request)
         self.on_usable()
         return job
 
@@ -186,10 +190,12 @@ class Pool:
             case messages.JobFailed():
                 job.fail(_error(message))
             case messages.ImageResult():
-                self._counts.images += 1
+                self.counts.images += 1
+                if message.gpu_fallback is not None:
+                    self.counts.gpu_fallbacks[message.gpu_fallback] += 1
                 is_leased = job.answer((link, job.slot, message))
             case messages.TokensResult():
-                self._counts.texts += 1
+                self.counts.texts += 1
                 job.answer((message, payload))
         if job.is_image and not is_leased:
             link.release(job.slot)
@@ -202,7 +208,7 @@ class Pool:
             is_innocent = had_image and not job.is_image
             blamed = replace(death, is_crash=False) if is_innocent else death
             if self._jobs.send_elsewhere(job, blamed):
-                self._counts.retried += 1
+                self.counts.retried += 1
         self.on_usable()
 
     def _tidy_later(self, link: WorkerLink) -> None:
@@ -223,8 +229,16 @@ class Pool:
         """Give up what waits: no worker will come for it."""
         self._jobs.fail_all("the workers cannot be started")
 
+    def _on_costly(self, link: WorkerLink, job: Job, limit_s: float) -> None:
+        self.counts.overdue += 1
+        what = f"job {job.id} took {limit_s:g} s of processor time"
+        logger.error("%s: %s; killing it", link.name, what)
+        message = f"not done within {limit_s:g} s of processor time (image.timeout_s)"
+        job.fail(errors.MediaTooLargeError(message))
+        link.kill()
+
     def _on_overdue(self, link: WorkerLink, job: Job) -> None:
-        self._counts.overdue += 1
+        self.counts.overdue += 1
         limit = f"{self._job_timeout_s:g} s"
         logger.error("%s did not answer job %d within %s; killing it", link.name, job.id, limit)
         job.fail(errors.DeadlineError(f"not finished within {limit}"))

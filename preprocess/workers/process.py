@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import resource
 import signal
 import sys
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 # The driver and the runtime; either one mapped means that CUDA was touched.
 _CUDA_LIBRARY = re.compile(r"/(lib(?:cuda|cudart|nvidia-ml|nvjpeg|torch_cuda)[\w.-]*\.so[\d.]*)")
@@ -44,6 +46,30 @@ def _prctl(option: int, value: object) -> None:
 def count_threads() -> int:
     """Count the threads of this process."""
     return len(os.listdir("/proc/self/task"))
+
+
+def limit_memory(more_bytes: int) -> None:
+    """Let this process take `more_bytes` beyond what it has; then allocations fail.
+
+    The data limit, because it counts what is allocated (heap and private mappings) and neither
+    the shared pixels nor libraries; and by the kernel, because a decoder that lies fills memory
+    faster than anybody could look.
+    """
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    match = re.search(r"^VmData:\s+(\d+) kB", status, re.MULTILINE)
+    if match is not None:
+        limit = int(match.group(1)) * 1024 + more_bytes
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+def thread_state(pid: int, thread: int) -> tuple[str, float]:
+    """Give the state letter of a thread and the processor time it used; ("", 0) when it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/task/{thread}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return "", 0.0
+    fields = text.rpartition(")")[2].split()
+    return fields[0], (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
 
 
 def mapped_cuda_libraries() -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from kimi_serve.schemas.worker import Device, TokenizerSpec, WorkerSpec
 
 from ..images.image_processor import ImageProcessor
 from ..images.reference import read_inline
+from ..native.choice import KernelChoice
 from ..text.chat import Chat
 from ..text.load import load_tokenizer
 from ..text.prompt import render_prompt
@@ -28,6 +29,7 @@ from ..text.tokenizer import Tokenizer
 TextTools = tuple[Tokenizer, ChatTemplate]
 
 _LIBRARIES = ("kimi-serve", "numpy", "pillow", "simplejpeg", "tiktoken", "tokenizers")
+_GPU_LIBRARIES = ("torch", "torchvision")
 
 
 class KimiProcessor:
@@ -47,10 +49,13 @@ class KimiProcessor:
         self.preprocess_device = preprocess_device
 
     def image(
-        self, job: messages.ImageJob, reference: bytearray, out: memoryview
+        self, job: messages.ImageJob, content: bytearray, out: memoryview
     ) -> messages.ImageResult:
-        """Process the image that `reference` holds as a data URL into the start of `out`."""
-        data = read_inline(_utf8(reference), self._images.rules.max_bytes)
+        """Process the image that `content` is, or holds as a data URL, into the start of `out`."""
+        if job.is_file:
+            data = bytes(content)
+        else:
+            data = read_inline(_utf8(content), self._images.rules.max_bytes)
         if job.encoding == "base64":
             done, pixels = self._images.process_array(data)
             text = pybase64.b64encode(pixels.data.cast("B"))
@@ -59,7 +64,7 @@ class KimiProcessor:
         else:
             done = self._images.process(data, out)
             nbytes = done.nbytes
-        return messages.ImageResult(job.id, done, nbytes)
+        return messages.ImageResult(job.id, done, nbytes, self._images.fallback)
 
     def prompt(
         self, job: messages.PromptJob, payload: bytes
@@ -85,9 +90,19 @@ class KimiProcessor:
         result = messages.TokensResult(job.id, (), tokenizer.placeholder_id)
         return result, array("i", ids).tobytes()
 
+    @property
+    def image_kernel(self) -> KernelChoice:
+        """Say which path makes the pixels."""
+        return self._images.kernel
+
+    def release_memory(self) -> None:
+        """Give back what is kept for the next image."""
+        self._images.release_memory()
+
     def versions(self) -> dict[str, str]:
         """Give the versions of the libraries that make the pixels and the ids."""
-        return {name: version(name) for name in _LIBRARIES}
+        extra = _GPU_LIBRARIES if self.preprocess_device == "cuda" else ()
+        return {name: version(name) for name in (*_LIBRARIES, *extra)}
 
     def _texts(self) -> TextTools:
         if self._tools is None:
@@ -99,14 +114,22 @@ class KimiProcessor:
 
 def build_processor(spec: WorkerSpec) -> KimiProcessor:
     """Build the processor that `spec` describes; raises PlanError when its files do not fit."""
-    if (spec.decode_device, spec.preprocess_device) != ("cpu", "cpu"):
-        raise PlanError("the built-in workers have no CUDA path yet")
+    if spec.decode_device != spec.preprocess_device:
+        raise PlanError("the built-in workers decode and preprocess on the same device")
     return KimiProcessor(
-        ImageProcessor(spec.resize, spec.rules),
+        _image_processor(spec),
         _text_tools(spec.tokenizer),
         decode_device=spec.decode_device,
         preprocess_device=spec.preprocess_device,
     )
+
+
+def _image_processor(spec: WorkerSpec) -> ImageProcessor:
+    if spec.preprocess_device == "cpu":
+        return ImageProcessor(spec.resize, spec.rules, spec.image_kernel)
+    from ..cuda.image_processor import open_image_processor
+
+    return open_image_processor(spec.resize, spec.rules, spec.gpu_budget_bytes, spec.image_kernel)
 
 
 def _text_tools(spec: TokenizerSpec | None) -> TextTools | None:

@@ -7,6 +7,8 @@ import collections
 WINDOW_S = 60.0
 # By how often it ended within the window. The first ends cost no time: they are accidents.
 PAUSES_S = (0.0, 0.0, 0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
+# What was of use is missed while it is away.
+LONGEST_USEFUL_PAUSE_S = 0.2
 MAX_USELESS = 10
 
 
@@ -30,4 +32,4 @@ class RestartPolicy:
             self._ends.popleft()
         pause_s = PAUSES_S[min(len(self._ends), len(PAUSES_S) - 1)]
         self._ends.append(now)
-        return pause_s
+        return min(pause_s, LONGEST_USEFUL_PAUSE_S) if was_useful else pause_s

@@ -17,10 +17,16 @@ import time
 import traceback
 
 from kimi_serve.schemas import messages
-from kimi_serve.schemas.errors import KimiServeError, RequestError
+from kimi_serve.schemas.errors import (
+    BodyTooLargeError,
+    KimiServeError,
+    MediaTooLargeError,
+    RequestError,
+)
 from kimi_serve.schemas.worker import WorkerSpec
 
 from .. import logs
+from ..native.choice import choose_kernel
 from . import process
 from .arena import Arena
 from .frames import FrameSocket
@@ -36,6 +42,8 @@ def preload() -> None:
     from PIL import Image
 
     Image.init()
+    # Tested once, here, for all workers that are forked.
+    choose_kernel()
 
 
 def run(spec: WorkerSpec, socket_fd: int, arena_fd: int, log_fd: int) -> int:
@@ -56,8 +64,14 @@ def run(spec: WorkerSpec, socket_fd: int, arena_fd: int, log_fd: int) -> int:
     except Exception as error:  # noqa: BLE001 - process border: the parent must be told
         frames.send(_failure(spec, error))
         return 1
-    frames.send(_report(spec, processor, build_ms))
-    return _Loop(frames, processor, arena).run()
+    if spec.index == 0 or processor.image_kernel.faults:
+        processor.image_kernel.log()
+    loop = _Loop(frames, processor, arena)
+    # Last: what there is by now is not the images' fault.
+    if spec.memory_bytes:
+        process.limit_memory(spec.memory_bytes)
+    frames.send(_report(spec, processor, build_ms, loop.image_thread))
+    return loop.run()
 
 
 class _Loop:
@@ -68,23 +82,34 @@ class _Loop:
         self._images: queue.SimpleQueue[tuple[messages.ImageJob, bytearray] | None] = (
             queue.SimpleQueue()
         )
+        self._has_image = False
+        self._thread = threading.Thread(target=self._process_images, name="images", daemon=True)
+        self._thread.start()
+
+    @property
+    def image_thread(self) -> int:
+        """The kernel's number of the thread that images are processed in."""
+        return self._thread.native_id or 0
 
     def run(self) -> int:
-        images = threading.Thread(target=self._process_images, name="images", daemon=True)
-        images.start()
         while (frame := self._frames.receive()) is not None:
             job, payload = frame
             match job:
+                case messages.ImageJob() if payload is None:
+                    self._frames.send(_job_failed(job.id, MemoryError(), MediaTooLargeError))
+                case messages.PromptJob() | messages.TextJob() if payload is None:
+                    self._frames.send(_job_failed(job.id, MemoryError()))
                 case messages.ImageJob():
-                    self._images.put((job, payload))
+                    self._images.put((job, payload or bytearray()))
                 case messages.PromptJob() | messages.TextJob():
-                    self._answer_text(job, payload)
+                    self._answer_text(job, payload or bytearray())
                 case messages.Tidy():
                     self._arena.release_pages()
+                    self._processor.release_memory()
                     process.release_memory()
                 case messages.Stop():
                     self._images.put(None)
-                    images.join()
+                    self._thread.join()
                     return 0
                 case _:
                     logger.error("unexpected message %s", type(job).__name__)
@@ -103,10 +128,13 @@ class _Loop:
     def _answer_image(
         self, job: messages.ImageJob, payload: bytearray
     ) -> messages.ImageResult | messages.JobFailed:
+        self._has_image = True
         try:
             return self._processor.image(job, payload, self._arena.slot(job.slot))
         except Exception as error:  # noqa: BLE001 - process border: one job, one answer
-            return _job_failed(job.id, error)
+            return _job_failed(job.id, error, MediaTooLargeError)
+        finally:
+            self._has_image = False
 
     def _answer_text(self, job: messages.PromptJob | messages.TextJob, payload: bytearray) -> None:
         try:
@@ -114,13 +142,24 @@ class _Loop:
                 result, ids = self._processor.prompt(job, bytes(payload))
             else:
                 result, ids = self._processor.text(job, bytes(payload))
+        except MemoryError as error:
+            if self._has_image:
+                # Taken by the image, perhaps: another worker shall say.
+                logger.error("no memory for a text beside an image")
+                os._exit(1)
+            self._frames.send(_job_failed(job.id, error))
         except Exception as error:  # noqa: BLE001 - process border: one job, one answer
             self._frames.send(_job_failed(job.id, error))
         else:
             self._frames.send(result, ids)
 
 
-def _job_failed(job_id: int, error: Exception) -> messages.JobFailed:
+def _job_failed(
+    job_id: int, error: Exception, too_large: type[RequestError] = BodyTooLargeError
+) -> messages.JobFailed:
+    if isinstance(error, MemoryError):
+        words = "it needs more memory than one worker may take (tokenizer.worker_memory_mib)"
+        return messages.JobFailed(job_id, too_large.__name__, words, hint=None, param=None)
     if isinstance(error, RequestError):
         name = type(error).__name__
         return messages.JobFailed(job_id, name, error.message, error.hint, error.param)
@@ -137,7 +176,9 @@ def _failure(spec: WorkerSpec, error: Exception) -> messages.WorkerFailed:
     return messages.WorkerFailed(spec.index, name, str(error), None, trace)
 
 
-def _report(spec: WorkerSpec, processor: KimiProcessor, build_ms: float) -> messages.WorkerReport:
+def _report(
+    spec: WorkerSpec, processor: KimiProcessor, build_ms: float, image_thread: int
+) -> messages.WorkerReport:
     return messages.WorkerReport(
         index=spec.index,
         pid=os.getpid(),
@@ -147,6 +188,7 @@ def _report(spec: WorkerSpec, processor: KimiProcessor, build_ms: float) -> mess
         cuda_libraries=process.mapped_cuda_libraries(),
         torch_imported=process.is_torch_imported(),
         threads=process.count_threads(),
+        image_thread=image_thread,
         versions=processor.versions(),
         build_ms=round(build_ms, 1),
     )

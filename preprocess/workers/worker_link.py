@@ -39,6 +39,7 @@ class WorkerLink:
         self.spec = spec
         self.pid: int | None = None
         self.report: messages.WorkerReport | None = None
+        self.ready_at: float | None = None
         self.failure: messages.WorkerFailed | None = None
         self.image_job: Job | None = None
         self.text_job: Job | None = None
@@ -72,12 +73,21 @@ class WorkerLink:
             return "failed"
         if self.report is None:
             return "starting"
-        return "busy" if self.image_job or self.text_job else "ready"
+        return "busy" if self.has_work else "ready"
 
     @property
     def is_usable(self) -> bool:
         """Whether it can be given work."""
         return self.state in ("ready", "busy")
+
+    @property
+    def has_work(self) -> bool:
+        return self.image_job is not None or self.text_job is not None
+
+    @property
+    def has_suspect(self) -> bool:
+        """Whether it has a job that may be what ends its workers."""
+        return any(job is not None and job.is_suspect for job in (self.image_job, self.text_job))
 
     def can_take(self, *, image: bool) -> bool:
         """Whether an image, or a text, would be started at once."""

@@ -81,7 +81,7 @@ def rendered(
     reported: list[Reported] = []
     for found in (*check_argv(arguments), *linted.findings):
         source = linted.sources.get(home_of(found, name))
-        reported.append(Reported(found, name, fingerprint(found, name, source, folder)))
+        reported.append(Reported(found, name, fingerprint(found, name, source)))
     report = Report((name,), tuple(reported), linted.sources, exit_code=1)
     return {format: render(format, report) for format in FORMATS}
 

@@ -70,10 +70,27 @@ def test_ks201_for_a_model_that_ignores_the_flag(tmp_path: Path) -> None:
     assert model in result.stdout
 
 
-def test_an_engine_is_planned_but_not_started_yet() -> None:
-    result = run("--engine", "sglang", "--port", "0")
+def test_an_engine_that_is_not_installed_is_planned_and_not_started() -> None:
+    words = ("--engine", "sglang", "--engine-python", "no-such-python", "--trust-remote-code")
+    words = (*words, "--model-path", str(BUNDLED))
+    result = run(*words)
     assert result.returncode == 3
-    assert "does not start it yet" in result.stderr
+    assert "nothing was started" in result.stderr
+    assert "no-such-python" in result.stderr
+    planned = run("plan", *words)
+    assert planned.returncode == 3
+    assert "-m sglang.launch_server" in planned.stdout
+
+
+def test_a_launch_with_errors_is_refused_unless_one_insists(tmp_path: Path) -> None:
+    profile = tmp_path / "p.yaml"
+    profile.write_text("engine: {kind: none}\nmedia: {allowed_domains: ['https://a.b/c']}\n")
+    result = run("--profile", str(profile))
+    assert result.returncode == 2
+    assert "nothing was started" in result.stderr
+    assert "KS502" in result.stderr
+    assert "--start-anyway" in result.stderr
+    assert run("plan", str(profile)).returncode == 2
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_a_job_is_sent_on_while_the_fork_server_does_not_answer(start: Start) ->
         wait_until(lambda: any(worker["state"] == "busy" for worker in server.workers()))
         os.kill(pids(server)[0], signal.SIGKILL)
         assert answer.result().status_code == 200
-    os.kill(fork_server, signal.SIGCONT)
+    wait_until(lambda: not is_alive(fork_server))
     wait_until(lambda: len(pids(server)) == 2)
 
 
@@ -283,17 +283,15 @@ def test_a_worker_that_cannot_be_built_fails_the_launch(start: Start, tmp_path: 
     assert "163602" in log
 
 
-def test_a_stopped_worker_costs_its_request_only(start: Start) -> None:
-    server = start("--tokenizer-worker-num", "2", "--server-request-timeout-s", "3")
-    server.wait_until_serving()
+def test_a_stopped_worker_costs_nothing(start: Start) -> None:
+    server = start("--tokenizer-worker-num", "2").wait_until_serving()
     frozen = pids(server)[0]
     os.kill(frozen, signal.SIGSTOP)
     with server.client() as client:
         statuses = Counter(
             client.post("/v1/preprocess", json=body_of(SMALL)).status_code for _ in range(6)
         )
-    assert statuses[504] == 1
-    assert statuses[200] == 5
+    assert statuses == {200: 6}
     wait_until(lambda: frozen not in pids(server))
 
 

@@ -106,6 +106,33 @@ async def test_a_client_that_leaves_gives_back_what_it_sent() -> None:
     assert admission.held_bytes == 0
 
 
+@in_loop
+async def test_requests_that_wait_are_bounded_and_those_that_send_are_not() -> None:
+    admission = Admission(100, 100, 1)
+    async with admission.body(Client(b"abc").request):
+        assert admission.num_waiting == 1
+        late = Client(b"abc")
+        with pytest.raises(OverloadedError, match=r"server\.max_queued_requests"):
+            async with admission.body(late.request):
+                pass
+        assert late.num_unread == 0
+    async with admission.body(Client(b"abc").request):
+        assert admission.num_waiting == 1
+    assert (admission.num_waiting, admission.held_bytes) == (0, 0)
+
+
+@in_loop
+async def test_new_bounds_leave_what_is_held() -> None:
+    admission = Admission(100, 100, 5)
+    async with admission.body(Client(b"abc").request):
+        admission.limit(2, 2, 1)
+        with pytest.raises(OverloadedError):
+            async with admission.body(Client(b"a").request):
+                pass
+    async with admission.body(Client(b"a").request):
+        assert admission.held_bytes == 1
+
+
 async def _receive_nothing() -> Message:
     raise AssertionError
 

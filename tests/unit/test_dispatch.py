@@ -28,6 +28,10 @@ class FakeLink:
     def state(self) -> str:
         return "busy" if self.image_job or self.text_job else "ready"
 
+    @property
+    def has_suspect(self) -> bool:
+        return any(job is not None and job.is_suspect for job in (self.image_job, self.text_job))
+
     def can_take(self, *, image: bool) -> bool:
         if image:
             return self.is_usable and self.image_job is None and self.slots > 0
@@ -58,9 +62,12 @@ def pump(dispatcher: Dispatcher, links: list[FakeLink]) -> None:
     dispatcher.pump(cast("list[WorkerLink]", links))
 
 
-def image(dispatcher: Dispatcher) -> Job:
+def image(dispatcher: Dispatcher, request: object = None) -> Job:
     return dispatcher.add(
-        b"x", lambda job_id, slot: messages.ImageJob(job_id, slot, "raw"), is_image=True
+        b"x",
+        lambda job_id, slot: messages.ImageJob(job_id, slot, "raw"),
+        is_image=True,
+        request=request,
     )
 
 
@@ -75,6 +82,49 @@ async def test_images_of_one_request_use_all_workers() -> None:
     pump(dispatcher, links)
     assert [link.image_job for link in links] == jobs[:3]
     assert dispatcher.num_queued == 1
+
+
+@in_loop
+async def test_requests_take_turns() -> None:
+    dispatcher, links, _ = make(1)
+    many = [image(dispatcher, "many") for _ in range(3)]
+    few = [image(dispatcher, "few") for _ in range(2)]
+    order: list[Job | None] = []
+    for _ in range(5):
+        pump(dispatcher, links)
+        order.append(links[0].image_job)
+        links[0].image_job = None
+    assert order == [many[0], few[0], many[1], few[1], many[2]]
+
+
+@in_loop
+async def test_suspects_run_one_at_a_time_and_others_go_on() -> None:
+    dispatcher, links, _ = make(3)
+    suspects = [image(dispatcher) for _ in range(2)]
+    for job in suspects:
+        dispatcher.forget(job)
+        for index in (7, 8):
+            job.deaths.append(Death(index, "killed by SIGSEGV", is_crash=True))
+        dispatcher.send_elsewhere(job, Death(9, "killed by SIGSEGV", is_crash=True))
+    good = image(dispatcher)
+    pump(dispatcher, links)
+    assert [link.image_job for link in links] == [suspects[0], good, None]
+    assert dispatcher.num_queued == 1
+    links[0].image_job = None
+    pump(dispatcher, links)
+    assert suspects[1] in [link.image_job for link in links]
+
+
+@in_loop
+async def test_a_suspect_that_nobody_waits_for_is_dropped() -> None:
+    dispatcher, links, _ = make(0)
+    job = image(dispatcher)
+    dispatcher.forget(job)
+    for index in range(3):
+        dispatcher.send_elsewhere(job, Death(index, "killed by SIGKILL", is_crash=False))
+        dispatcher.forget(job)
+    assert dispatcher.num_queued == 0
+    pump(dispatcher, links)
 
 
 @in_loop
@@ -141,7 +191,7 @@ async def test_the_only_worker_gets_it_again() -> None:
 
 
 @in_loop
-async def test_three_crashes_are_the_images_fault() -> None:
+async def test_crashes_are_the_images_fault_at_last() -> None:
     dispatcher, _, _ = make(1)
     job = image(dispatcher)
     dispatcher.forget(job)
@@ -149,7 +199,7 @@ async def test_three_crashes_are_the_images_fault() -> None:
         dispatcher.send_elsewhere(job, Death(index, "killed by SIGSEGV", is_crash=True))
         for index in range(MAX_CRASHES)
     ]
-    assert went_on == [True, True, False]
+    assert went_on == [True] * (MAX_CRASHES - 1) + [False]
     assert isinstance(job.answered.exception(), errors.MediaError)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 HEAVY = ("torch", "transformers", "torchvision")
 WEB = ("fastapi", "starlette", "uvicorn", "prometheus_client")
+FETCHING = ("h11", "idna", "kimi_serve.preprocess.media.fetch")
 PIXELS = ("numpy", "PIL", "simplejpeg", "tokenizers", "tiktoken", "jinja2")
 
 
@@ -39,11 +40,21 @@ def modules_after(code: str, *argv: str) -> set[str]:
             HEAVY + WEB + PIXELS,
         ),
         (
+            "from kimi_serve.launcher.cli import run; run(['adopt', '--', 'vllm', 'serve', '/m'])",
+            HEAVY + WEB + PIXELS,
+        ),
+        (
             "from kimi_serve.launcher.cli import run; run(['rule', 'KS201'])",
             HEAVY + WEB + PIXELS,
         ),
         ("import kimi_serve.preprocess.workers.worker as w; w.preload()", HEAVY + WEB),
-        ("import kimi_serve.launcher.serve, kimi_serve.launcher.front.app", HEAVY),
+        ("import kimi_serve.launcher.serve, kimi_serve.launcher.front.app", HEAVY + FETCHING),
+        (
+            "from kimi_serve.preprocess.media.sources import MediaSources as Sources\n"
+            "from kimi_serve.schemas.settings import MediaSettings as Settings\n"
+            "Sources(Settings(allowed_local_dirs=('/srv',)))",
+            HEAVY + FETCHING,
+        ),
     ],
 )
 def test_imports_stay_light(code: str, forbidden: tuple[str, ...]) -> None:

@@ -51,9 +51,10 @@ def test_it_is_a_valid_schema() -> None:
 
 
 def test_every_setting_has_its_words_for_editors() -> None:
-    sections_of = profile_schema()["properties"]
     for field in setting_fields().values():
-        described = sections_of[field.section]["properties"][field.name]
+        described = profile_schema()
+        for key in field.path.split("."):
+            described = described["properties"][key]
         assert described["description"] == field.help
         assert field.flag in described["markdownDescription"]
         assert field.env_name in described["markdownDescription"]
@@ -177,20 +178,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _is_read(profile: object, folder: Path) -> bool:
-    # JSON is YAML in which every text is quoted.
+    # JSON is YAML in which every text is quoted. It may write a number with an exponent, which is
+    # warned of and taken.
     layers = read_profile_text(json.dumps(profile), "p.yaml", str(folder), env=None)
-    return not any(layer.findings for layer in layers)
+    found = (finding for layer in layers for finding in layer.findings)
+    return not any(finding.rule != "KS005" or finding.severity == "error" for finding in found)
 
 
 def _is_outside(profile: dict[str, Any]) -> bool:
     """Say whether a profile holds what only the reader judges."""
     server = profile.get("server")
-    host: Any = cast(dict[str, Any], server).get("host") if isinstance(server, dict) else None
+    section = cast(dict[str, Any], server) if isinstance(server, dict) else {}
+    hosts: list[Any] = [section.get("host"), section.get("admin_host")]
     parents: Any = profile.get("extends")
     names = cast(list[Any], parents) if isinstance(parents, list) else [parents]
-    return (isinstance(host, str) and ":" in host and host not in ("::1", "fe80::1%eth0")) or any(
-        isinstance(name, str) and name not in ("parent.yaml", "") for name in names
-    )
+    return any(
+        isinstance(host, str) and ":" in host and host not in ("::1", "fe80::1%eth0")
+        for host in hosts
+    ) or any(isinstance(name, str) and name not in ("parent.yaml", "") for name in names)
 
 
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -112,7 +112,8 @@ def test_json() -> None:
     assert workers["overrode"][0]["value"] == 8
     assert workers["overrode"][0]["origin"]["line"] == 4
     assert set(document["decisions"]) == {
-        *("model", "engine", "worker_num", "decode_device", "preprocess_device")
+        *("model", "engine", "worker_num", "decode_device", "preprocess_device"),
+        "worker_memory_mib",
     }
     assert set(document["decisions"]["decode_device"]) == {"value", "source", "reason"}
     assert document["checkpoint"]["architectures"] == [K25]

@@ -57,17 +57,17 @@ none   UNKNOWN no-gpu on : refused  -                              / -
 none   UNKNOWN gpu    off: refused  -                              / -
 none   UNKNOWN gpu    on : refused  -                              / -
 sglang K25     no-gpu off: cpu      KS105                          / KS105
-sglang K25     no-gpu on : cpu      KS105 KS202 KS202 KS209        / KS105 KS202 KS202
-sglang K25     gpu    off: cuda     KS105                          / KS105 KS301 KS302
-sglang K25     gpu    on : cpu      KS105 KS202 KS209              / KS105 KS202
+sglang K25     no-gpu on : cpu      KS105 KS202 KS209              / KS105 KS202
+sglang K25     gpu    off: cuda     KS105                          / KS105 KS302
+sglang K25     gpu    on : cpu      KS105 KS209                    / KS105
 sglang K3      no-gpu off: cpu      -                              / -
 sglang K3      no-gpu on : cpu      KS201                          / KS201
-sglang K3      gpu    off: cuda     -                              / KS301 KS302
-sglang K3      gpu    on : cuda     KS201                          / KS201 KS301 KS302
+sglang K3      gpu    off: cuda     -                              / KS302
+sglang K3      gpu    on : cuda     KS201                          / KS201 KS302
 sglang QWEN    no-gpu off: cpu      -                              / -
 sglang QWEN    no-gpu on : cpu      KS201                          / KS201
-sglang QWEN    gpu    off: cuda     -                              / KS301 KS302
-sglang QWEN    gpu    on : cuda     KS201                          / KS201 KS301 KS302
+sglang QWEN    gpu    off: cuda     -                              / KS302
+sglang QWEN    gpu    on : cuda     KS201                          / KS201 KS302
 sglang TEXT    no-gpu off: cpu      -                              / -
 sglang TEXT    no-gpu on : cpu      KS206                          / KS206
 sglang TEXT    gpu    off: cpu      -                              / -
@@ -76,26 +76,26 @@ sglang UNKNOWN no-gpu off: cpu      KS201                          / KS201
 sglang UNKNOWN no-gpu on : cpu      KS201                          / KS201
 sglang UNKNOWN gpu    off: unknown  KS201                          / KS201
 sglang UNKNOWN gpu    on : unknown  KS201                          / KS201
-vllm   K25     no-gpu off: cpu      -                              / KS202
-vllm   K25     no-gpu on : cpu      KS201                          / KS201 KS202
-vllm   K25     gpu    off: cpu      -                              / KS202
-vllm   K25     gpu    on : cpu      KS201                          / KS201 KS202
-vllm   K3      no-gpu off: cpu      -                              / KS202
-vllm   K3      no-gpu on : cpu      KS201                          / KS201 KS202
-vllm   K3      gpu    off: cpu      -                              / KS202
-vllm   K3      gpu    on : cpu      KS201                          / KS201 KS202
-vllm   QWEN    no-gpu off: cpu      -                              / KS202
-vllm   QWEN    no-gpu on : cpu      KS201                          / KS201 KS202
-vllm   QWEN    gpu    off: cpu      -                              / KS202
-vllm   QWEN    gpu    on : cpu      KS201                          / KS201 KS202
-vllm   TEXT    no-gpu off: cpu      -                              / KS202
-vllm   TEXT    no-gpu on : cpu      KS206                          / KS202 KS206
-vllm   TEXT    gpu    off: cpu      -                              / KS202
-vllm   TEXT    gpu    on : cpu      KS206                          / KS202 KS206
-vllm   UNKNOWN no-gpu off: cpu      KS201                          / KS201 KS202
-vllm   UNKNOWN no-gpu on : cpu      KS201                          / KS201 KS202
-vllm   UNKNOWN gpu    off: unknown  KS201                          / KS201 KS202
-vllm   UNKNOWN gpu    on : unknown  KS201                          / KS201 KS202
+vllm   K25     no-gpu off: cpu      -                              / KS202 KS202
+vllm   K25     no-gpu on : cpu      KS201                          / KS201 KS202 KS202
+vllm   K25     gpu    off: cpu      -                              / KS202 KS202
+vllm   K25     gpu    on : cpu      KS201                          / KS201 KS202 KS202
+vllm   K3      no-gpu off: cpu      -                              / KS202 KS202
+vllm   K3      no-gpu on : cpu      KS201                          / KS201 KS202 KS202
+vllm   K3      gpu    off: cpu      -                              / KS202 KS202
+vllm   K3      gpu    on : cpu      KS201                          / KS201 KS202 KS202
+vllm   QWEN    no-gpu off: cpu      -                              / KS202 KS202
+vllm   QWEN    no-gpu on : cpu      KS201                          / KS201 KS202 KS202
+vllm   QWEN    gpu    off: cpu      -                              / KS202 KS202
+vllm   QWEN    gpu    on : cpu      KS201                          / KS201 KS202 KS202
+vllm   TEXT    no-gpu off: cpu      -                              / KS202 KS202
+vllm   TEXT    no-gpu on : cpu      KS206                          / KS202 KS202 KS206
+vllm   TEXT    gpu    off: cpu      -                              / KS202 KS202
+vllm   TEXT    gpu    on : cpu      KS206                          / KS202 KS202 KS206
+vllm   UNKNOWN no-gpu off: cpu      KS201                          / KS201 KS202 KS202
+vllm   UNKNOWN no-gpu on : cpu      KS201                          / KS201 KS202 KS202
+vllm   UNKNOWN gpu    off: unknown  KS201                          / KS201 KS202 KS202
+vllm   UNKNOWN gpu    on : unknown  KS201                          / KS201 KS202 KS202
 """
 ARCHITECTURES = {"K25": K25, "K3": K3, "QWEN": QWEN, "TEXT": TEXT_ONLY, "UNKNOWN": UNKNOWN}
 
@@ -160,12 +160,46 @@ def test_no_cuda_is_a_reason() -> None:
     assert plan.preprocess_device.reason == f"no CUDA device visible: {NO_GPU.gpu_source}"
 
 
-def test_the_built_in_workers_say_that_they_have_no_cuda_path() -> None:
+def test_without_the_gpu_extra_the_built_in_workers_stay_on_the_cpu_and_say_so() -> None:
     plan = make_plan(hardware=ONE_GPU)
-    assert plan.decode_device.source == "support table"
-    assert "no CUDA path" in plan.decode_device.reason
+    assert plan.decode_device.value == plan.preprocess_device.value == "cpu"
+    assert plan.decode_device.source == "hardware"
+    assert "gpu extra (torch, torchvision) is not installed" in plan.decode_device.reason
+    assert dict(plan.worker_specs()[0].env)["CUDA_VISIBLE_DEVICES"] == ""
     assert only(plan, "KS210").severity == "info"
     assert FLAG in (only(plan, "KS210").help or "")
+
+
+def test_with_the_gpu_extra_the_built_in_workers_use_the_gpu() -> None:
+    hardware = dataclasses.replace(ONE_GPU, has_gpu_extra=True)
+    plan = make_plan({"gpu.worker_budget_mib": 512}, hardware=hardware)
+    assert plan.decode_device.value == plan.preprocess_device.value == "cuda"
+    assert plan.decode_device.source == "support table"
+    assert "KS210" not in rules(plan)
+    spec = plan.worker_specs()[0]
+    assert (spec.decode_device, spec.preprocess_device) == ("cuda", "cuda")
+    assert spec.gpu_budget_bytes == 512 * 2**20
+    assert "CUDA_VISIBLE_DEVICES" not in dict(spec.env)
+    forced = make_plan({FLAG: True}, hardware=hardware).worker_specs()[0]
+    assert (forced.decode_device, dict(forced.env)["CUDA_VISIBLE_DEVICES"]) == ("cpu", "")
+
+
+@pytest.mark.parametrize(
+    ("given", "env", "visible"),
+    [
+        ({}, {"CUDA_VISIBLE_DEVICES": "2,3"}, "2,3"),
+        ({"gpu.ids": ("5", "6")}, {"CUDA_VISIBLE_DEVICES": "2,3"}, "5"),
+        ({"gpu.ids": ("GPU-8f1c",)}, {}, "GPU-8f1c"),
+        ({}, {}, None),
+    ],
+)
+def test_a_cuda_worker_sees_the_devices_that_the_plan_counts_with(
+    given: dict[str, Any], env: dict[str, str], visible: str | None
+) -> None:
+    plan = make_plan(given, hardware=dataclasses.replace(ONE_GPU, has_gpu_extra=True), env=env)
+    found = dict(plan.worker_specs()[0].env)
+    assert found.get("CUDA_VISIBLE_DEVICES") == visible
+    assert found["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
 @pytest.mark.parametrize(
@@ -307,8 +341,6 @@ def test_settings_that_the_built_in_workers_do_not_use() -> None:
     }
     plan = make_plan(given)
     assert [(found.rule, found.severity, found.path) for found in plan.findings] == [
-        ("KS202", "warning", "media.allowed_domains"),
-        ("KS202", "warning", "media.allowed_local_dirs"),
         ("KS202", "info", "model.trust_remote_code"),
     ]
     assert rules(make_plan(given | {"engine.kind": "vllm"})) == []
@@ -317,7 +349,7 @@ def test_settings_that_the_built_in_workers_do_not_use() -> None:
 def test_findings_of_the_load_are_kept_and_ordered_by_severity() -> None:
     info = Finding("KS108", "info", "shadowed", DEFAULT)
     error = Finding("KS104", "error", "bad", DEFAULT)
-    plan = make_plan({"media.allowed_domains": ("a",)}, findings=(info, error))
+    plan = make_plan({"engine.args": ("--a",)}, findings=(info, error))
     assert [found.rule for found in plan.findings] == ["KS104", "KS202", "KS108"]
 
 

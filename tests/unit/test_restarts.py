@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from kimi_serve.preprocess.workers.restarts import MAX_USELESS, PAUSES_S, WINDOW_S, RestartPolicy
+from kimi_serve.preprocess.workers.restarts import (
+    LONGEST_USEFUL_PAUSE_S,
+    MAX_USELESS,
+    PAUSES_S,
+    WINDOW_S,
+    RestartPolicy,
+)
 
 
 def test_accidents_cost_no_time_and_loops_do() -> None:
     policy = RestartPolicy()
-    pauses = [policy.next_pause(float(second), was_useful=True) for second in range(10)]
+    pauses = [policy.next_pause(float(second), was_useful=False) for second in range(10)]
     assert pauses == [*PAUSES_S, PAUSES_S[-1], PAUSES_S[-1]]
+
+
+def test_what_is_of_use_comes_back_soon() -> None:
+    policy = RestartPolicy()
+    pauses = [policy.next_pause(0.1 * n, was_useful=True) for n in range(100)]
+    assert pauses[-1] == LONGEST_USEFUL_PAUSE_S
 
 
 def test_the_window_forgets() -> None:

@@ -187,3 +187,11 @@ def test_any_text_gives_a_tree_or_findings(data: Any) -> None:
             line, column = finding.split(" ")[1].split("-")[0].split(":")
             assert int(line) >= 1
             assert int(column) >= 1
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_other_encodings_are_named(encoding: str) -> None:
+    notes = Notes.on(Origin("profile", "p.yaml"))
+    assert parse_yaml("\ufeffa: 1".encode(encoding), notes) is None
+    (found,) = notes.findings
+    assert found.message == f"the file is {encoding[:6].upper()}, not UTF-8"

@@ -1,0 +1,82 @@
+"""The first moments of a server: signals are obeyed from the start, also as process 1.
+
+Process 1 of a container is sent every orphan to reap, and has no default action for signals. So
+the server is not process 1 itself: a small parent stays, which reaps and passes signals on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Sequence
+from types import FrameType
+
+# A server is what runs without a command.
+_COMMANDS = frozenset(("adopt", "explain", "lint", "plan", "preprocess", "rule", "schema"))
+# These stop a terminal's job; stopping process 1 would help nobody.
+_NOT_PASSED_ON = (signal.SIGTTIN, signal.SIGTTOU, signal.SIGTSTP)
+_was_hung_up = False
+
+
+def begin(argv: Sequence[str]) -> None:
+    """Prepare this process for a server; does nothing for other commands."""
+    if not _COMMANDS.isdisjoint(argv):
+        return
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _exit)
+    signal.signal(signal.SIGHUP, _note_hangup)
+    if os.getpid() == 1:
+        _stay_as_init()
+
+
+def was_hung_up() -> bool:
+    """Say whether SIGHUP came before anybody could act on it."""
+    return _was_hung_up
+
+
+def _exit(_number: int, _frame: FrameType | None) -> None:
+    # Nothing is to be finished yet, and what was started ends with this process. An exception
+    # could be raised where Python swallows it.
+    os._exit(0)
+
+
+def _note_hangup(_number: int, _frame: FrameType | None) -> None:
+    global _was_hung_up
+    _was_hung_up = True
+
+
+def _stay_as_init() -> None:
+    """Go on in a child; the parent never returns."""
+    every = signal.valid_signals()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, every)
+    child = os.fork()
+    if child == 0:
+        _lead_the_terminal()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return
+    while True:
+        number = signal.sigwait(every)
+        if number == signal.SIGCHLD:
+            _reap(child)
+        elif number not in _NOT_PASSED_ON:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, number)
+
+
+def _lead_the_terminal() -> None:
+    """Be the one whom Ctrl-C reaches: from the parent too it would count as a second signal."""
+    os.setpgid(0, 0)
+    with contextlib.suppress(OSError):
+        os.tcsetpgrp(0, os.getpid())
+
+
+def _reap(child: int) -> None:
+    """Reap all that ended; with the child itself everything ends."""
+    code: int | None = None
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] == child:
+                code = os.waitstatus_to_exitcode(ended[1])
+    if code is not None:
+        os._exit(code if code >= 0 else 128 - code)

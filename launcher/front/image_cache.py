@@ -1,0 +1,92 @@
+"""Processed images kept for clients that send the same content again; off unless it has a size.
+
+It lives in the front and not in the workers: one bound instead of one a worker, every worker's
+work is found by every client, a worker's death loses nothing, and a hit costs no job. It keeps a
+digest of what a client sent, never the bytes, and an entry only once it is whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import struct
+from collections import OrderedDict
+from dataclasses import asdict, dataclass
+
+from kimi_serve.schemas.image_facts import ImageFacts
+from kimi_serve.schemas.messages import PixelEncoding
+from kimi_serve.schemas.worker import ImageRules, ResizeConfig
+
+# Key, facts, two objects and their place in the table: 1.1 KiB measured, counted with every entry.
+ENTRY_OVERHEAD_BYTES = 2048
+# Hashing lets go of the interpreter lock; below this a thread costs more than it frees.
+_HASHED_INLINE_BYTES = 1 << 18
+_LENGTH = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class CachedImage:
+    """What a worker answered; `pixels` are shared with the answers that send them, so read only."""
+
+    facts: ImageFacts
+    pixels: bytearray
+
+
+class ImageCache:
+    """The images last used, within `max_bytes` of memory; for one event loop."""
+
+    def __init__(self, max_bytes: int, rules: ImageRules, resize: ResizeConfig) -> None:
+        # All that a worker is told about images, so that no setting can be forgotten here.
+        settings = json.dumps([asdict(rules), asdict(resize)], sort_keys=True).encode()
+        self._settings = _LENGTH.pack(len(settings)) + settings
+        self._max_bytes = max_bytes
+        self._entries: OrderedDict[bytes, CachedImage] = OrderedDict()
+        self.held_bytes = 0
+        self.hits = 0
+        self.misses = 0
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    async def key(self, content: bytes, encoding: PixelEncoding, *, is_file: bool = False) -> bytes:
+        """Give the whole sha256 of the whole content, the settings and the form of the pixels.
+
+        A reference and a file may be the same bytes and mean different images.
+        """
+        if len(content) < _HASHED_INLINE_BYTES:
+            return self._digest(content, encoding, is_file)
+        return await asyncio.to_thread(self._digest, content, encoding, is_file)
+
+    def _digest(self, content: bytes, encoding: PixelEncoding, is_file: bool) -> bytes:
+        digest = hashlib.sha256(self._settings)
+        digest.update(encoding.encode() + (b"\1" if is_file else b"\0"))
+        digest.update(content)
+        return digest.digest()
+
+    def get(self, key: bytes) -> CachedImage | None:
+        """Give what is kept, and count a hit or a miss."""
+        found = self._entries.get(key)
+        if found is None:
+            self.misses += 1
+            return None
+        self._entries.move_to_end(key)
+        self.hits += 1
+        return found
+
+    def put(self, key: bytes, image: CachedImage) -> None:
+        """Keep an image, in place of those not used for longest; one that never fits is not."""
+        size = _size(image)
+        if size > self._max_bytes or key in self._entries:
+            return
+        while self.held_bytes + size > self._max_bytes:
+            _, oldest = self._entries.popitem(last=False)
+            self.held_bytes -= _size(oldest)
+            self.evictions += 1
+        self._entries[key] = image
+        self.held_bytes += size
+
+
+def _size(image: CachedImage) -> int:
+    return len(image.pixels) + ENTRY_OVERHEAD_BYTES

@@ -1,0 +1,1 @@
+"""Images on a CUDA device: torch only here, and only in workers that were planned for one."""

@@ -1,0 +1,98 @@
+"""`kimi-serve verify` as a program: what it measures, writes, refuses, and its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from image_samples import encoded, picture
+from PIL import Image
+
+from kimi_serve.launcher.cli import run
+from kimi_serve.launcher.verify import run as run_module
+from kimi_serve.launcher.verify.reference import ReferenceImage, reference
+from kimi_serve.schemas.worker import ResizeConfig
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    (folder / "plain.png").write_bytes(encoded(picture(), "PNG"))
+    (folder / "photo.jpg").write_bytes(encoded(picture().resize((90, 70)), "JPEG"))
+    deep = Image.new("RGBA", (33, 21), (200, 10, 10, 90))
+    (folder / "glass.webp").write_bytes(encoded(deep, "WEBP", lossless=True))
+    return folder
+
+
+def clean_env() -> dict[str, str]:
+    return {name: text for name, text in os.environ.items() if not name.startswith("KIMI_SERVE_")}
+
+
+def test_it_measures_and_writes_three_reports(images: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ran = subprocess.run(
+        [sys.executable, "-P", "-m", "kimi_serve.launcher", "verify", "--images", str(images),
+         "--workers", "2", "--seconds", "0.2", "--out", str(out)],
+        capture_output=True, text=True, timeout=110, env=clean_env(), check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "all that was measured holds" in ran.stdout
+    assert {path.name for path in out.iterdir()} == {"report.txt", "report.json", "report.html"}
+    assert (out / "report.txt").read_text() == ran.stdout
+    found = json.loads((out / "report.json").read_text())
+    assert found["holds"] is True
+    first = found["comparisons"][0]
+    assert [image["name"] for image in first["images"]] == ["glass.webp", "photo.jpg", "plain.png"]
+    assert all(image["share"] == 0 and image["holds"] for image in first["images"])
+    (point,) = found["loads"]
+    assert (point["configuration"], point["workers"]) == ("forced CPU", 2)
+    assert point["images"] >= 3
+    assert point["p50_ms"] <= point["p95_ms"]
+    assert point["cores"] > 0
+    assert all(promise["holds"] for promise in found["promises"])
+    # Whatever this host lacks is said with a reason.
+    assert all(missed["why"] for missed in found["not_measured"])
+
+
+def test_a_difference_of_one_bit_is_exit_code_1(
+    images: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def off_by_a_bit(data: bytes, config: ResizeConfig) -> ReferenceImage:
+        made = reference(data, config)
+        made.values.flat[5] += 1e-7
+        return made
+
+    def left_out(_: object) -> str:
+        return "left out here"
+
+    for name in [name for name in os.environ if name.startswith("KIMI_SERVE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(run_module, "reference", off_by_a_bit)
+    monkeypatch.setattr(run_module, "missing", left_out)
+    monkeypatch.setattr(run_module.SecondOpinion, "missing", property(left_out))
+    code = run(["verify", "--images", str(images), "--workers", "1", "--seconds", "0.1"])
+    assert code == 1
+    printed = capsys.readouterr().out
+    assert "BROKEN: see above" in printed
+    assert "not measured  transformers: left out here" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--workers", "1,x"], "--workers '1,x': whole numbers from 1 to 256"),
+        (["--workers", "0"], "--workers '0'"),
+        (["--images", "/nowhere"], "--images /nowhere"),
+        (["--out", "/proc/nowhere"], "--out /proc/nowhere"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_runs(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["verify", *words]) == 2
+    assert said in capsys.readouterr().err
