@@ -22,11 +22,12 @@ class Series:
 
 def line_plot(title: str, x_name: str, y_name: str, lines: Sequence[Series]) -> str:
     """Draw lines over common axes that begin at zero; x positions are evenly spaced by rank."""
-    lines = [line for line in lines if line.points]
-    if not lines:
+    # Colours go by place, so that a line has the same one in every plot.
+    drawn = [(line, _COLOURS[at % len(_COLOURS)]) for at, line in enumerate(lines) if line.points]
+    if not drawn:
         return ""
-    xs = sorted({x for line in lines for x, _ in line.points})
-    top = _nice(max(y for line in lines for _, y in line.points))
+    xs = sorted({x for line, _ in drawn for x, _ in line.points})
+    top = _nice(max(y for line, _ in drawn for _, y in line.points))
     parts = [
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">',
         f'<text x="{_LEFT}" y="16" class="title">{escape(title)}</text>',
@@ -45,14 +46,13 @@ def line_plot(title: str, x_name: str, y_name: str, lines: Sequence[Series]) -> 
         f"{escape(x_name)}</text>"
     )
     parts.append(f'<text x="6" y="30" class="unit">{escape(y_name)}</text>')
-    for index, line in enumerate(lines):
-        parts += _line(line, index, xs, top)
+    for index, (line, colour) in enumerate(drawn):
+        parts += _line(line, colour, index, xs, top)
     parts.append("</svg>")
     return "\n".join(parts)
 
 
-def _line(line: Series, index: int, xs: Sequence[float], top: float) -> list[str]:
-    colour = _COLOURS[index % len(_COLOURS)]
+def _line(line: Series, colour: str, index: int, xs: Sequence[float], top: float) -> list[str]:
     places = [(_x(x, xs), _y(y, top)) for x, y in line.points]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     dashes = ' stroke-dasharray="6 4"' if line.is_dashed else ""
