@@ -47,7 +47,9 @@ SPECIAL = sorted(demo_tokenizer().special_ids)
 NAMED = frozenset(demo_tokenizer().special_ids.values())
 PIECES = st.sampled_from([*SPECIAL, "<", "<|", "|>", "[", "]", "media_pad", "<|media_", "k>", "\n"])
 TEXTS = st.lists(
-    PIECES | st.text(st.characters(exclude_categories=["Cs"]), max_size=3), min_size=1, max_size=4
+    PIECES | st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3),
+    min_size=1,
+    max_size=4,
 ).map("".join)
 
 Twins = tuple[Any, Any]
