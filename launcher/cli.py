@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import io
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from kimi_serve.schemas.errors import ConfigError, KimiServeError
 
@@ -25,14 +25,35 @@ _COLLECT_EVERY = 200_000
 def main() -> NoReturn:
     """Run the program and exit with its code."""
     argv = sys.argv[1:]
-    first_process.begin(argv)
+    first_process.begin(argv, has_command)
     is_short = bool(argv) and argv[0] in _SHORT_RUNS
     if is_short:
         gc.set_threshold(_COLLECT_EVERY)
+    _escape_the_rest()
     code = run(argv)
     if is_short:
         gc.freeze()  # nothing is left that the collection at exit could find
     sys.exit(code)
+
+
+def _escape_the_rest() -> None:
+    """Let standard output escape what its encoding has no way to write, as standard error does."""
+    stdout = cast("io.TextIOWrapper | None", sys.stdout)  # None when it was closed at the start
+    if isinstance(stdout, io.TextIOWrapper) and stdout.errors == "strict":
+        stdout.reconfigure(errors="backslashreplace")
+
+
+def has_command(argv: list[str]) -> bool:
+    """Say whether a command follows the options; which of them take a value click alone knows."""
+    import click
+
+    from .commands import cli
+
+    try:
+        _, words, _ = cli.make_parser(click.Context(cli)).parse_args(argv)
+    except click.ClickException:
+        return True  # nothing will be served
+    return bool(words)
 
 
 def run(argv: list[str]) -> int:
@@ -50,12 +71,15 @@ def run(argv: list[str]) -> int:
         result = cli.main(argv, prog_name="kimi-serve", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
-        from .secrets.shapes import mask
+        from .secrets.known import Known
+        from .secrets.shapes import parts_of
 
+        # A word that lost its option may be a setting with its secret.
+        known = Known(part for word in argv for part in parts_of(word))
         text = io.StringIO()
         error.show(file=text)
-        click.echo(mask(text.getvalue()), err=True, nl=False)
-        report_failure(argv, mask(error.format_message()))
+        click.echo(known.hide(text.getvalue()), err=True, nl=False)
+        report_failure(argv, known.hide(error.format_message()))
         return 2
     except click.Abort:
         return 130

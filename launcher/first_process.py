@@ -9,24 +9,37 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 
-# A server is what runs without a command.
-_COMMANDS = frozenset(("adopt", "explain", "lint", "plan", "preprocess", "rule", "schema"))
+# A server is what runs without a command; a test compares these with the ones that there are.
+COMMANDS = frozenset(("adopt", "explain", "lint", "plan", "preprocess", "rule", "schema", "verify"))
+_ENDING = (signal.SIGTERM, signal.SIGINT)
 # These stop a terminal's job; stopping process 1 would help nobody.
 _NOT_PASSED_ON = (signal.SIGTTIN, signal.SIGTTOU, signal.SIGTSTP)
 _was_hung_up = False
 
 
-def begin(argv: Sequence[str]) -> None:
-    """Prepare this process for a server; does nothing for other commands."""
-    if not _COMMANDS.isdisjoint(argv):
-        return
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _exit)
-    signal.signal(signal.SIGHUP, _note_hangup)
-    if os.getpid() == 1:
+def begin(argv: Sequence[str], has_command: Callable[[list[str]], bool]) -> None:
+    """Prepare this process for a server; other commands end as any program does.
+
+    `plan` may be the value of an option too: `has_command` is asked then, which may take a while.
+    What a parent left blocked, or its dead to nobody, is undone for all of them.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # They wait until it is clear who acts on them.
+    signal.pthread_sigmask(signal.SIG_SETMASK, (*_ENDING, signal.SIGHUP))
+    try:
+        is_server = COMMANDS.isdisjoint(argv)
+        if not is_server and argv[0] not in COMMANDS:
+            is_server = not has_command(list(argv))
+        if is_server:
+            for number in _ENDING:
+                signal.signal(number, _exit)
+            signal.signal(signal.SIGHUP, _note_hangup)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if is_server and os.getpid() == 1:
         _stay_as_init()
 
 

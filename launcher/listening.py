@@ -55,14 +55,19 @@ def check_free(host: str, port: int, setting: str = "server.port") -> None:
         pass
 
 
+def address_of(host: str, port: int) -> str:
+    """Write host and port as URLs have them: an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def url_of(host: str, port: int) -> str:
     """Write the address as clients do."""
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"http://{address_of(host, port)}"
 
 
 def bind_error(host: str, port: int, error: OSError, setting: str) -> PlanError:
     """Put into words why the port cannot be had."""
-    place = f"{host}:{port}"
+    place = address_of(host, port)
     if error.errno == errno.EADDRINUSE:
         owner = describe_owner(port)
         if owner:

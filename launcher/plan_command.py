@@ -82,7 +82,7 @@ def plan(
 
 def _print_plan(made: LaunchPlan, output: str, changed: bool) -> None:
     from .report.render import plan_json, plan_text
-    from .report.shell import shell_line
+    from .report.shell import shell_line, shell_warnings
 
     if output == "json":
         click.echo(json.dumps(plan_json(made, changed_only=changed), indent=2))
@@ -90,6 +90,8 @@ def _print_plan(made: LaunchPlan, output: str, changed: bool) -> None:
         click.echo(plan_text(made, changed_only=changed, paper=_paper()))
     else:
         _warn(made)
+        for warning in shell_warnings(made):
+            click.echo(f"kimi-serve: warning: {warning}", err=True)
         click.echo(shell_line(made))
 
 

@@ -14,7 +14,7 @@ from kimi_serve.schemas.plan import LaunchPlan
 
 from .listening import bind, bind_admin
 from .pools import make_pool
-from .refusal import refusal
+from .refusal import cannot_start, refusal
 from .report.render import log_lines, plan_json
 from .terminal import Terminal
 
@@ -43,11 +43,9 @@ def serve(
     refused = refusal(plan)
     if refused is not None and not start_anyway:
         raise refused
-    if plan.install is not None and plan.install.problem:
-        raise PlanError(
-            f"{plan.engine.value} cannot be started: {plan.install.problem}",
-            hint="install it there, or set engine.python to the interpreter that has it",
-        )
+    impossible = cannot_start(plan)
+    if impossible is not None:
+        raise impossible
     if plan.launch is not None:
         from .supervise.engine import memory_note, run_engine
 

@@ -21,7 +21,9 @@ class EngineFlag:
 
     `path` is the setting that it says, "engine.args" for what a user wrote in the engine's own
     words. `secret` names a variable that stands for the values where they are shown, "" when they
-    may be seen. `joined` writes `--flag=value`, for a value that would be read as a flag itself.
+    may be seen; `written` are the values as they are written where they refer to variables, "" for
+    one that does not. `joined` writes `--flag=value`, for a value that would be read as a flag
+    itself.
     """
 
     name: str
@@ -31,6 +33,7 @@ class EngineFlag:
     values: tuple[str, ...] = field(default=(), repr=False)
     secret: str = ""
     joined: bool = False
+    written: tuple[str, ...] = ()
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -40,14 +43,24 @@ class EngineFlag:
     @property
     def shown(self) -> tuple[str, ...]:
         """The same with `${NAME}` for each secret."""
-        return self._words(tuple(f"${{{name}}}" for name in self.secrets) or self.values)
+        return self._words(self.secrets or self.values)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The variables that stand for the values, none where the values may be seen."""
-        if not self.secret or len(self.values) < 2:
-            return (self.secret,) * len(self.values) if self.secret else ()
-        return tuple(f"{self.secret}_{number}" for number in range(1, len(self.values) + 1))
+        """What stands for the values, with `${NAME}`; none where the values may be seen."""
+        if not self.secret:
+            return ()
+        numbers = range(1, len(self.values) + 1)
+        names = [f"{self.secret}_{n}" if len(self.values) > 1 else self.secret for n in numbers]
+        written = self.written or ("",) * len(self.values)
+        return tuple(text or f"${{{name}}}" for text, name in zip(written, names, strict=True))
+
+    @property
+    def unnamed(self) -> tuple[str, ...]:
+        """The variables that stand for a secret that no variable holds."""
+        written = self.written or ("",) * len(self.values)
+        shown = zip(self.secrets, written, strict=False)
+        return tuple(text[2:-1] for text, own in shown if not own)
 
     def _words(self, values: tuple[str, ...]) -> tuple[str, ...]:
         if self.joined:
@@ -65,23 +78,28 @@ class EngineVariable:
     reason: str
     value: str | None = field(default=None, repr=False)
     secret: str = ""
+    written: str = ""
 
     @property
     def shown(self) -> str | None:
         """The value, `${NAME}` where it is a secret."""
-        return f"${{{self.secret}}}" if self.secret and self.value is not None else self.value
+        if not self.secret or self.value is None:
+            return self.value
+        return self.written or f"${{{self.secret}}}"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineInstall:
     """The interpreter that runs an engine, and what it has installed.
 
-    `problem` is "" where the engine's package is there, else why it is not, in a clause.
+    `problem` is "" where the engine's package is there, else why it is not, in a clause; `remedy`
+    says what to do about it.
     """
 
     python: str
     version: str | None
     problem: str = ""
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +108,14 @@ class Readiness:
 
     `paths` are tried in order: one that the engine does not have (404) gives way to the next.
     Ready is `consecutive` answers 200 in a row, each on a connection of its own, or one of them
-    after `log_line` was written `log_count` times. `url` is "" where nothing can be asked: the
-    engine is then ready when it runs.
+    after `log_line` was written `log_count` times.
+
+    `url` is http(s)://host:port, unix://PATH for HTTP at a socket file, or tcp://host:port where
+    no HTTP is spoken. A connection that is accepted there, and a server that only wants the
+    certificate of its client, say less than an answer: where there is a `log_line`, they count
+    after it alone. `url` is "" where nothing can be asked: the engine is then ready when it runs.
+
+    Where it is not `required`, an engine that lives and does not answer in time counts as ready.
     """
 
     url: str
@@ -99,6 +123,7 @@ class Readiness:
     consecutive: int
     log_line: str
     log_count: int
+    required: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +132,20 @@ class Stopping:
 
     With `drains` it finishes what runs after SIGTERM, so that comes first. Else the launcher
     waits until `load_path` (or, where that does not answer, the connections) say that nothing runs.
+    `drain_timeout_s` is the time for it, None for server.drain_timeout_s.
     """
 
     drains: bool
     load_path: str
+    drain_timeout_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLaunch:
-    """One engine process. `head` is the interpreter and its entry point."""
+    """One engine process. `head` is the interpreter and its entry point.
+
+    `ports` are those of `host` that it listens on, none where it takes a socket file or no clients.
+    """
 
     engine: EngineName
     head: tuple[str, ...]
@@ -125,6 +155,7 @@ class EngineLaunch:
     port: int
     readiness: Readiness
     stopping: Stopping
+    ports: tuple[int, ...] = ()
 
     def argv(self) -> tuple[str, ...]:
         """The command, secrets in clear."""

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from .budget import MemoryBudget
-from .checkpoint import CheckpointFacts
-from .engine_launch import EngineInstall, EngineLaunch
 from .findings import Finding
-from .hardware import Hardware
 from .provenance import EntryOrigin, Origin, Resolved
 from .settings import Settings
-from .worker import WorkerSpec
+
+if TYPE_CHECKING:
+    from .budget import MemoryBudget
+    from .checkpoint import CheckpointFacts
+    from .engine_launch import EngineInstall, EngineLaunch
+    from .hardware import Hardware
+    from .worker import WorkerSpec
 
 PlannedDevice = Literal["cpu", "cuda", "unknown"]
 
@@ -37,7 +39,9 @@ class LoadedSettings:
 
     `items` has the origin of every item of a list by the path of its leaf, `entries` those of a
     mapping by path and name; a source that knows no places inside a value leaves them out.
-    `references` names the variable that holds a secret, by the path of its setting.
+    `references` names the variable that holds a secret, by the path of its setting. `written` has
+    the texts of lists and mappings that refer to variables, as they are written: by path, and by
+    the index of the item or the name of the entry.
     """
 
     settings: Settings
@@ -50,6 +54,9 @@ class LoadedSettings:
         default_factory=lambda: dict[str, Mapping[str, EntryOrigin]]()
     )
     references: Mapping[str, str] = field(default_factory=lambda: dict[str, str]())
+    written: Mapping[tuple[str, int | str], str] = field(
+        default_factory=lambda: dict[tuple[str, int | str], str]()
+    )
 
     def origin(self, path: str) -> Origin:
         """Say who set the leaf at dotted `path`."""

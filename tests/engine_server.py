@@ -65,7 +65,7 @@ class EngineServer:
         self,
         stand_in: Mapping[str, object] | None = None,
         settings: Mapping[str, Mapping[str, Any]] | None = None,
-        *,
+        *arguments: str,
         env: dict[str, str] | None = None,
     ) -> EngineServer:
         """Start with variables of the stand-in (without STAND_IN_) and settings by section."""
@@ -85,7 +85,8 @@ class EngineServer:
             profile.setdefault(section, {}).update(values)
         path = self.folder / "stand-in.kimi-serve.yaml"
         path.write_text(json.dumps(profile), encoding="utf-8")  # which is YAML too
-        self.running = launch("--port", str(self.port), "--profile", str(path), env=env)
+        words = ("--port", str(self.port), "--profile", str(path), *arguments)
+        self.running = launch(*words, env=env)
         return self
 
     @property
@@ -114,9 +115,10 @@ class EngineServer:
     def get(self, path: str, **options: Any) -> httpx.Response:
         return httpx.get(f"http://127.0.0.1:{self.port}{path}", timeout=60, **options)
 
-    def status(self, path: str) -> httpx.Response:
+    def status(self, path: str, key: str = "") -> httpx.Response:
         (line,) = (line for line in self.server.log if "status on http" in line)
-        return httpx.get(f"{line.split()[-1]}{path}", timeout=60)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return httpx.get(f"{line.split()[-1]}{path}", headers=headers, timeout=60)
 
     def engine_pids(self) -> list[int]:
         path = self.folder / "pids"

@@ -97,6 +97,21 @@ def api_key(situation: Situation) -> str | None:
     return None if key is None else key.get_secret_value()
 
 
+def drain_seconds(situation: Situation) -> float:
+    """Give the time to finish requests that vLLM is told, also where engine.args alone say it."""
+    given = situation.given("server.drain_timeout_s")
+    try:
+        return situation.settings.server.drain_timeout_s if given is None else float(given.text)
+    except ValueError:
+        return situation.settings.server.drain_timeout_s
+
+
+def is_on(situation: Situation, switch: str) -> bool:
+    """Say whether engine.args turn a switch on."""
+    given = situation.flag(switch)
+    return given is not None and given.text != "false"
+
+
 def is_several_nodes(situation: Situation) -> bool:
     """Say whether engine.nodes describe more than one machine."""
     return situation.settings.engine.nodes.count > 1

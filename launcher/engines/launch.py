@@ -26,6 +26,10 @@ _ENTRY_POINTS: dict[EngineName, tuple[str, ...]] = {
     "vllm": ("-m", "vllm.entrypoints.cli.main", "serve"),
 }
 _READY_LINE = "The server is fired up and ready to roll!"
+# What uvicorn writes before it listens.
+_LISTENING_LINE = "Application startup complete."
+_SHOWN_LEVELS = ("", "trace", "debug", "info")
+_CLIENT_CERTIFICATES = "2"  # ssl.CERT_REQUIRED
 _FEWEST_ANSWERS = 3  # in a row, where every worker has a state of its own
 
 
@@ -50,6 +54,7 @@ def engine_launch(
         port=port,
         readiness=_readiness(situation, flags, host, port),
         stopping=_stopping(situation),
+        ports=() if _socket_file(situation) or _answers_nobody(situation) else (port,),
     )
 
 
@@ -70,27 +75,76 @@ def _address(situation: Situation) -> tuple[str, int]:
 def _readiness(
     situation: Situation, flags: tuple[EngineFlag, ...], host: str, port: int
 ) -> Readiness:
-    url = "" if _is_unasked(situation) else _url(flags, host, port)
+    if _answers_nobody(situation):
+        return Readiness("", (), 1, "", 0)
+    if _is_behind_the_first(situation):
+        # The first machine alone has clients; a dummy answers here, whatever the rest does.
+        return Readiness(_url(flags, host, port), ("/health",), 1, "", 0, required=False)
+    if _speaks_grpc(situation):
+        line = _READY_LINE if situation.kind == "sglang" and _shows(flags, "--log-level") else ""
+        return Readiness(f"tcp://{_local(host)}:{port}", (), 1, line, 1 if line else 0)
     workers = situation.num_workers
     answers = 1 if workers == 1 else max(_FEWEST_ANSWERS, workers)
-    if situation.kind == "vllm":
-        return Readiness(url, ("/health",), answers if url else 1, "", 0)
-    if common.node_count(situation) > 1 and common.node_rank(situation) > 0:
-        return Readiness(url, ("/health",), 1, "", 0)
-    return Readiness(url, ("/ready", "/health"), answers, _READY_LINE, workers)
+    path = _socket_file(situation)
+    url = f"unix://{path}" if path else _url(flags, host, port)
+    if situation.kind == "sglang":
+        return Readiness(url, ("/ready", "/health"), answers, _READY_LINE, workers)
+    wants_certificate = _value(flags, "--ssl-cert-reqs") == _CLIENT_CERTIFICATES
+    if wants_certificate and url.startswith("https") and _shows(flags, "--uvicorn-log-level"):
+        return Readiness(url, ("/health",), answers, _LISTENING_LINE, workers)
+    return Readiness(url, ("/health",), answers, "", 0)
 
 
-def _is_unasked(situation: Situation) -> bool:
-    """Say whether nothing answers at the address: no server, a socket file, or gRPC."""
-    if situation.kind == "vllm":
-        return is_headless(situation) or any(map(situation.flag, ("--headless", "--uds")))
-    return any(map(situation.flag, ("--smg-grpc-mode", "--grpc-mode")))
+def _is_behind_the_first(situation: Situation) -> bool:
+    return common.node_count(situation) > 1 and common.node_rank(situation) > 0
+
+
+def _answers_nobody(situation: Situation) -> bool:
+    """Say whether nothing listens: vLLM's machines behind the first only compute."""
+    if situation.kind != "vllm":
+        return False
+    return is_headless(situation) or situation.flag("--headless") is not None
+
+
+def _socket_file(situation: Situation) -> str:
+    """Give where vLLM listens in place of a port, "" where it takes the port."""
+    given = situation.flag("--uds") if situation.kind == "vllm" else None
+    return "" if given is None else given.text
+
+
+def _speaks_grpc(situation: Situation) -> bool:
+    """Say whether gRPC takes the port of HTTP; with SGLang's --grpc-port it is beside it."""
+    flags = ("--grpc",) if situation.kind == "vllm" else ("--smg-grpc-mode", "--grpc-mode")
+    return any(map(situation.flag, flags))
 
 
 def _url(flags: tuple[EngineFlag, ...], host: str, port: int) -> str:
-    scheme = "https" if any(flag.name == "--ssl-keyfile" for flag in flags) else "http"
+    # One of the two is enough for uvicorn: the key may be in the file of the certificate.
+    is_tls = any(_value(flags, name) is not None for name in ("--ssl-keyfile", "--ssl-certfile"))
+    return f"{'https' if is_tls else 'http'}://{_local(host)}:{port}"
+
+
+def _local(host: str) -> str:
+    """Give the name at which this machine reaches what listens on `host`, as URLs have it."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+    return f"[{host}]" if ":" in host else host
+
+
+def _shows(flags: tuple[EngineFlag, ...], flag: str) -> bool:
+    """Say whether the log that this flag rules has lines of level info."""
+    return (_value(flags, flag) or "").lower() in _SHOWN_LEVELS
+
+
+def _value(flags: tuple[EngineFlag, ...], name: str) -> str | None:
+    """Give what the command says with a flag, also where no table tells flags from words."""
+    words = [word for flag in flags for word in flag.words]
+    found = None
+    for index, word in enumerate(words):
+        if word.startswith(f"{name}="):
+            found = word.removeprefix(f"{name}=")
+        elif word == name:
+            found = words[index + 1] if index + 1 < len(words) else ""
+    return found
 
 
 def _stopping(situation: Situation) -> Stopping:
@@ -98,8 +152,12 @@ def _stopping(situation: Situation) -> Stopping:
 
     A machine behind the first has no requests to finish, and SGLang's waits there for ever.
     """
-    if common.node_count(situation) > 1 and common.node_rank(situation) > 0:
+    if _is_behind_the_first(situation):
         return Stopping(drains=False, load_path="")
-    if situation.kind == "sglang" and situation.num_workers > 1:
+    if situation.kind == "vllm":
+        seconds = common.drain_seconds(situation)
+        drains = seconds > 0 and not is_headless(situation)
+        return Stopping(drains=drains, load_path="", drain_timeout_s=seconds)
+    if situation.kind == "sglang" and situation.num_workers > 1 and not _speaks_grpc(situation):
         return Stopping(drains=False, load_path="/v1/loads")
     return Stopping(drains=True, load_path="")

@@ -13,6 +13,7 @@ from ..resolver.devices import Devices
 from ..resolver.engine_view import ARGS, origin_of
 from ..resolver.situation import FLAG, OLD_SWITCH, SWITCH, WORKER_NUM, Situation
 from . import common
+from .gpus import write_gpus
 from .tail import model_argument
 from .writer import Writer
 
@@ -36,6 +37,7 @@ def write_sglang(situation: Situation, devices: Devices) -> Writer:
     _images(writer, devices)
     _media(writer)
     common.write_memory(writer)
+    write_gpus(writer)
     _nodes(writer)
     if situation.is_set("log.level"):
         reason = "the least severe line that the engine writes"

@@ -17,7 +17,7 @@ from ..engine_command import EngineArgument, parse_arguments
 from ..resolver.engine_view import ARGS, origin_of
 from ..resolver.situation import Situation
 from ..secrets.trees import redacted
-from .writer import shell_name
+from .writer import is_shown, shell_name
 
 MODEL_FLAGS = ("--model", "--model-path")
 
@@ -67,7 +67,22 @@ def _flag(situation: Situation, table: EngineTable, argument: EngineArgument) ->
     )
     if argument.flag is not None and not argument.problem and argument.flag.flag != "--config":
         made = _canonical(situation, table, argument, made)
-    return replace(made, secret=_secret(made))
+    made = replace(made, secret=_secret(made))
+    return replace(made, written=_written(situation, argument, made)) if made.secret else made
+
+
+def _written(situation: Situation, argument: EngineArgument, made: EngineFlag) -> tuple[str, ...]:
+    """Give the values as they are written, "" for one that refers to no variable."""
+    texts: list[str] = []
+    for index in range(len(made.values)):
+        behind = 0 if argument.inline or not argument.spelling else 1
+        place = argument.position + behind + index
+        text = situation.loaded.written.get((ARGS, place), "")
+        if argument.inline:
+            name, equals, text = text.partition("=")
+            text = text if equals and "${" not in name else ""
+        texts.append(text if is_shown(text, [made.name, text]) else "")
+    return tuple(texts)
 
 
 def _canonical(
@@ -100,7 +115,10 @@ def _today(
         return full, argument.values
     successor = _SUCCESSOR.fullmatch(flag.deprecated)
     target = table.by_spelling.get(successor[1]) if successor else None
-    if successor and target is not None and flag.is_switch and not argument.values:
+    # Beside its successor the engine may refuse the old name: what it says is left as it is.
+    is_beside = any(other.flag is target for other in situation.arguments)
+    is_plain = flag.is_switch and not argument.values and not is_beside
+    if successor and target is not None and is_plain:
         value = successor[2]
         if target.is_switch == (value is None):
             return target.flag, () if value is None else (value,)
@@ -130,4 +148,7 @@ def _unread(situation: Situation) -> Iterator[EngineFlag]:
         secret = "" if shown[index] == word else f"ENGINE_ARGUMENT_{index + 1}"
         origin = situation.loaded.item(ARGS, index)
         reason = "engine.args say it; nobody checked this release"
-        yield EngineFlag("", ARGS, origin, reason, (word,), secret)
+        text = situation.loaded.written.get((ARGS, index), "") if secret else ""
+        before = shown[index - 1] if index else ""
+        written = text if is_shown(text, [before, text]) else ""
+        yield EngineFlag("", ARGS, origin, reason, (word,), secret, written=(written,))

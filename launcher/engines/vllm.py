@@ -11,6 +11,7 @@ import math
 from ..resolver.engine_view import ARGS, origin_of
 from ..resolver.situation import FLAG, WORKER_NUM, Situation
 from . import common
+from .gpus import write_gpus
 from .tail import model_argument
 from .writer import Writer
 
@@ -32,6 +33,7 @@ def write_vllm(situation: Situation) -> Writer:
     _images(writer)
     _media(writer)
     common.write_memory(writer)
+    write_gpus(writer)
     _nodes(writer)
     _log(writer)
     common.take_own_variables_away(writer)
@@ -40,7 +42,8 @@ def write_vllm(situation: Situation) -> Writer:
 
 def is_headless(situation: Situation) -> bool:
     """Say whether this machine only computes for the first one."""
-    return common.node_count(situation) > 1 and common.node_rank(situation) > 0
+    is_told = common.is_on(situation, "--headless")
+    return is_told or (common.node_count(situation) > 1 and common.node_rank(situation) > 0)
 
 
 def _model(writer: Writer) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kimi_serve.schemas.engine_facts import EngineTable, checked_versions, engine_table
@@ -10,7 +12,11 @@ from kimi_serve.schemas.provenance import Origin
 
 from ..resolver.engine_view import ENV
 from ..resolver.situation import Situation
+from ..secrets.shapes import secrets_in
 from ..secrets.trees import redacted
+from ..sources.references import pieces
+
+_LONG_WORD = re.compile(r"[A-Za-z0-9]{8,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +101,22 @@ def add_own_variables(writer: Writer) -> None:
             is_secret = redacted({name: text}) != {name: text}
             origin = situation.loaded.entry(ENV, name).value
             secret = shell_name(name) if is_secret else ""
-            writer.variable(name, ENV, "engine.env sets it", text, origin=origin, secret=secret)
+            reference = situation.loaded.written.get((ENV, name), "") if is_secret else ""
+            written = reference if is_shown(reference, {name: reference}) else ""
+            reason = "engine.env sets it"
+            variable = EngineVariable(name, ENV, origin, reason, text, secret, written)
+            writer.variables.append(variable)
+
+
+def is_shown(written: str, whole: Mapping[str, str] | Sequence[str]) -> bool:
+    """Say whether a text with references holds no secret beside them; `whole` is where it stands.
+
+    A few characters around a reference are no secret; a long word may be one.
+    """
+    if not written:
+        return False
+    around = "".join(text for text, _ in pieces(written))
+    return redacted(whole) == whole or not (_LONG_WORD.search(around) or secrets_in(around))
 
 
 def shell_name(text: str) -> str:

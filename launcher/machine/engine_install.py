@@ -6,6 +6,7 @@ GPU.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -47,7 +48,7 @@ def find_install(
     program = sys.executable if python is None else python
     found = program if os.sep in program else shutil.which(program, path=env.get("PATH"))
     if found is None:
-        return EngineInstall(program, None, f"{program} is not in PATH")
+        return EngineInstall(program, None, f"{program} is not in PATH", _choose(kind))
     try:
         answer = subprocess.run(
             [found, "-P", "-c", _ASK, kind],
@@ -60,9 +61,34 @@ def find_install(
     except subprocess.TimeoutExpired:
         return EngineInstall(found, None)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is no program"
-        return EngineInstall(found, None, f"{found} cannot be run: {reason}")
+        return _not_run(found, kind, error)
     return _read(found, kind, answer)
+
+
+def _choose(kind: EngineName) -> str:
+    return f"set engine.python to the interpreter that has {kind} installed"
+
+
+def _not_run(python: str, kind: EngineName, error: OSError | ValueError) -> EngineInstall:
+    """Say why the kernel does not run it, and what fits that case."""
+    number = error.errno if isinstance(error, OSError) else None
+    reason = getattr(error, "strerror", None) or "it is no program"
+    remedy = _choose(kind)
+    if os.path.isdir(python):
+        reason = "it is a folder"
+        remedy = f"set engine.python to the interpreter in it, as {python}/bin/python"
+    elif number == errno.ENOENT and os.path.lexists(python):
+        reason = "it leads nowhere: its target, or the interpreter that its first line names"
+    elif number == errno.ENOENT:
+        reason = "there is no such file"
+        remedy = f"check spelling and mounts, or {remedy}"
+    elif number == errno.EACCES:
+        reason = "it is not executable"
+        remedy = f"chmod +x {python}, or {remedy}"
+    elif number == errno.ENOEXEC:
+        reason = "it is no program for this machine"
+        remedy = f"a script needs #! and its interpreter in the first line; or {remedy}"
+    return EngineInstall(python, None, f"{python} cannot be run: {reason}", remedy)
 
 
 def _read(
@@ -75,6 +101,7 @@ def _read(
     except (IndexError, ValueError, KeyError, TypeError):
         return EngineInstall(python, None)
     if version is None and not has_module:
-        return EngineInstall(python, None, f"{python} has no package {kind}")
+        remedy = f"{python} -m pip install {kind}, or {_choose(kind)}"
+        return EngineInstall(python, None, f"{python} has no package {kind}", remedy)
     # A source tree on PYTHONPATH has no metadata; what is there can be started nevertheless.
     return EngineInstall(python, version)

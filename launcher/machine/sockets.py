@@ -6,6 +6,7 @@ process cannot be read: every answer may be "unknown".
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -48,9 +49,26 @@ def listening_inodes(port: int, *, proc: Path = Path("/proc")) -> frozenset[int]
     )
 
 
-def has_connections(port: int, *, proc: Path = Path("/proc")) -> bool:
-    """Tell whether somebody is connected to `port` of this machine."""
-    return any(row.state == _ESTABLISHED and row.local_port == port for row in _rows(proc))
+def count_connections(port: int, *, proc: Path = Path("/proc")) -> int:
+    """Tell how many connections `port` of this machine has."""
+    return sum(row.state == _ESTABLISHED and row.local_port == port for row in _rows(proc))
+
+
+def listening_ports(pids: Iterable[int], *, proc: Path = Path("/proc")) -> list[int]:
+    """Give the ports on which some of these processes listen."""
+    rows = [row for row in _rows(proc) if row.state == _LISTEN]
+    held = {name for pid in pids for name in _descriptors(proc / str(pid) / "fd")}
+    return sorted({row.local_port for row in rows if f"socket:[{row.inode}]" in held})
+
+
+def unix_inodes(path: str, *, proc: Path = Path("/proc")) -> frozenset[int]:
+    """Give the sockets that are bound to a socket file."""
+    try:
+        text = (proc / "net" / "unix").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return frozenset()
+    fields = (line.split(maxsplit=7) for line in text.splitlines()[1:])
+    return frozenset(int(each[6]) for each in fields if len(each) == 8 and each[7] == path)
 
 
 def owners(
@@ -109,14 +127,15 @@ def _rows(proc: Path) -> Iterator[TcpRow]:
 
 
 def _holds(folder: Path, wanted: set[str]) -> bool:
+    return any(name in wanted for name in _descriptors(folder))
+
+
+def _descriptors(folder: Path) -> Iterator[str]:
+    """Give what the open files of a process are."""
     try:
         names = os.listdir(folder)
     except OSError:
-        return False
+        return
     for name in names:
-        try:
-            if os.readlink(folder / name) in wanted:
-                return True
-        except OSError:
-            continue
-    return False
+        with contextlib.suppress(OSError):
+            yield os.readlink(folder / name)

@@ -10,7 +10,7 @@ from kimi_serve.schemas.plan import LaunchPlan
 from ..secrets.given import secrets_of_settings
 from .engine import command_lines, variable_lines, watch_lines
 from .render import decisions_of, finding_lines, plan_json
-from .shell import quoted_flag, quoted_variable
+from .shell import flag_words, on_one_line, variable_word
 from .words import columns, show
 
 _NAMES = ("model", "worker_num", "decode_device", "preprocess_device")
@@ -93,8 +93,8 @@ def _said(plan: LaunchPlan) -> dict[str, str]:
     words: dict[str, list[str]] = {}
     launch = plan.launch
     for flag in launch.flags if launch else ():
-        words.setdefault(flag.path, []).append(" ".join(quoted_flag(flag)))
+        words.setdefault(flag.path, []).append(" ".join(flag_words(flag, on_one_line)))
     for variable in launch.variables if launch else ():
         if variable.value is not None:
-            words.setdefault(variable.path, []).append(quoted_variable(variable))
+            words.setdefault(variable.path, []).append(variable_word(variable, on_one_line))
     return {path: "; ".join(parts) for path, parts in words.items()}

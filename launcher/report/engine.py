@@ -10,7 +10,7 @@ from kimi_serve.schemas.engine_launch import EngineFlag, EngineLaunch, EngineVar
 from kimi_serve.schemas.plan import LaunchPlan
 from kimi_serve.schemas.provenance import Origin
 
-from .shell import quoted_flag, quoted_variable, quoted_words
+from .shell import flag_words, on_one_line, variable_word
 from .words import columns
 
 
@@ -18,8 +18,8 @@ def command_lines(launch: EngineLaunch | None) -> list[str]:
     """Give the command, one flag a line, each with its setting and its reason."""
     if launch is None:
         return []
-    head = " ".join(quoted_words(launch.head))
-    rows = [(" ".join(quoted_flag(flag)), _comment(flag)) for flag in launch.flags]
+    head = " ".join(map(on_one_line, launch.head))
+    rows = [(" ".join(flag_words(flag, on_one_line)), _comment(flag)) for flag in launch.flags]
     return [f"  {head}", *columns(rows, indent="    ")]
 
 
@@ -29,7 +29,9 @@ def variable_lines(launch: EngineLaunch | None) -> list[str]:
         return []
     rows = [
         (
-            f"unset {variable.name}" if variable.value is None else quoted_variable(variable),
+            f"unset {on_one_line(variable.name)}"
+            if variable.value is None
+            else variable_word(variable, on_one_line),
             _comment(variable),
         )
         for variable in launch.variables
@@ -47,7 +49,7 @@ def watch_lines(plan: LaunchPlan) -> list[str]:
     if plan.launch is None:
         return []
     engine = plan.settings.engine
-    drain_s = plan.settings.server.drain_timeout_s
+    drain_s = _drain_s(plan, plan.launch)
     return columns(
         [
             ("ready", f"{_ready(plan.launch)}, within {engine.startup_timeout_s:g} s"),
@@ -56,13 +58,24 @@ def watch_lines(plan: LaunchPlan) -> list[str]:
     )
 
 
+def _drain_s(plan: LaunchPlan, launch: EngineLaunch) -> float:
+    """Give the time to finish requests: what the engine is told, where that is its own."""
+    told = launch.stopping.drain_timeout_s
+    return plan.settings.server.drain_timeout_s if told is None else told
+
+
 def _ready(launch: EngineLaunch) -> str:
     ready = launch.readiness
     if not ready.url:
         return "when it runs: it answers no clients"
+    if ready.url.startswith("tcp:"):
+        line = f" after the line {ready.log_line!r}" if ready.log_line else ""
+        return f"a connection to {ready.url} that is accepted{line}"
     places = " or ".join(ready.paths)
     number = f"{ready.consecutive} answers" if ready.consecutive > 1 else "an answer"
     text = f"{number} 200 from {ready.url}{places}"
+    if not ready.required:
+        text += ", or that it still runs"
     if ready.consecutive > 1:
         text += " in a row"
         if ready.log_line:
@@ -99,7 +112,7 @@ def launch_json(plan: LaunchPlan) -> dict[str, Any] | None:
         | {"timeout_s": plan.settings.engine.startup_timeout_s},
         "stopping": asdict(launch.stopping)
         | {
-            "drain_timeout_s": plan.settings.server.drain_timeout_s,
+            "drain_timeout_s": _drain_s(plan, launch),
             "kill_timeout_s": plan.settings.engine.kill_timeout_s,
         },
         "install": None if plan.install is None else asdict(plan.install),

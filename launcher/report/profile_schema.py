@@ -12,6 +12,8 @@ from kimi_serve.schemas.colour import NAMES
 from kimi_serve.schemas.fields import SettingField, TextKind, keys_of, setting_fields
 from kimi_serve.schemas.settings import Settings
 
+from ..sources.references import NAME
+
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _KEYWORDS = {
     "ge": "minimum",
@@ -28,6 +30,12 @@ _TEXT_PATTERN = rf"^(?:{_PLAIN}|{_REFERENCE})*$"
 _REFERENCE_PATTERN = rf"^(?:{_PLAIN})*{_REFERENCE}(?:{_PLAIN}|{_REFERENCE})*$"
 # `$` alone would let a line break follow in some dialects.
 _END = r"(?!\n)$"
+
+
+_NAME = {
+    "pattern": rf"^{NAME.pattern}{_END}",
+    "patternErrorMessage": "the bare name of a variable, without $ and braces",
+}
 
 
 def profile_schema() -> dict[str, Any]:
@@ -64,12 +72,12 @@ def _extends() -> dict[str, Any]:
 
 
 def _secret() -> dict[str, Any]:
-    what = {"env": "The variable that holds it.", "file": "The file that holds it."}
+    text = {"type": "string", "minLength": 1}
     return {
         "type": "object",
         "properties": {
-            key: {"description": text, "type": "string", "minLength": 1}
-            for key, text in what.items()
+            "env": {"description": "The variable that holds it."} | text | _NAME,
+            "file": {"description": "The file that holds it."} | text,
         },
         "minProperties": 1,
         "maxProperties": 1,

@@ -56,6 +56,7 @@ OWNED: Mapping[str, Mapping[str, str]] = {
         "server.host": "--host",
         "server.port": "--port",
         "server.api_key": "--api-key",
+        "server.drain_timeout_s": "--shutdown-timeout",
         "gpu.mem_fraction_static": "--gpu-memory-utilization",
         "log.level": "--uvicorn-log-level",
         "engine.nodes.count": "--nnodes",

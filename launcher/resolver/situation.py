@@ -6,11 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
-from kimi_serve.schemas.checkpoint import CheckpointFacts
 from kimi_serve.schemas.engine_facts import EngineTable, engine_table, read_boolean
-from kimi_serve.schemas.engine_launch import EngineInstall
-from kimi_serve.schemas.hardware import Hardware
 from kimi_serve.schemas.plan import LoadedSettings
 from kimi_serve.schemas.provenance import Origin
 from kimi_serve.schemas.settings import Settings
@@ -20,6 +18,11 @@ from kimi_serve.schemas.vocabulary import EngineKind
 from ..engine_command import EngineArgument
 from .engine_view import OWNED, Given, given_flag, given_variables, read_arguments
 from .gpu_presence import GpuPresence, find_gpu
+
+if TYPE_CHECKING:
+    from kimi_serve.schemas.checkpoint import CheckpointFacts
+    from kimi_serve.schemas.engine_launch import EngineInstall
+    from kimi_serve.schemas.hardware import Hardware
 
 FLAG = "image.force_cpu_preprocessing"
 WORKER_NUM = "tokenizer.worker_num"

@@ -15,9 +15,10 @@ from kimi_serve.schemas.settings import Settings
 
 from ..machine.memory_events import count_oom_kills
 from .exits import End, Phase
+from .idleness import Work
 from .keeper_link import KeeperLink
 from .output import Output
-from .readiness import LineCount, become_idle, become_ready
+from .readiness import LineCount, Watch, stay_ready
 from .signals import StopSignals
 from .state import EngineState
 
@@ -48,12 +49,16 @@ class Attempt:
         self._state = supervision.state
         self._lines = LineCount(supervision.launch.readiness)
         self._link = KeeperLink()
+        self._watched = Watch(supervision.launch, self._lines, self._link.descendants)
+        self._unready: tuple[str, str] = ("", "")
         self._output = Output(
             supervision.launch.engine, supervision.launch.secrets(), self._lines.see
         )
         self._started = time.monotonic()
         self._ready_since: float | None = None
         self.ready_for_s: float | None = None
+        # It has answered, or been there: it was not only believed to be ready.
+        self.is_proven = False
 
     async def run(self) -> End | None:
         """Run to the end; nothing of the engine is left afterwards."""
@@ -88,6 +93,7 @@ class Attempt:
             self._settings.engine.startup_timeout_s if is_timeout else None,
             None if kills is None or kills_before is None else kills - kills_before,
             self._memory_note,
+            self._unready,
         )
 
     def _phase(self) -> Phase:
@@ -103,13 +109,14 @@ class Attempt:
                 await asyncio.wait(waited, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
                 if ready.done() and not ended.done():
                     ready.result()
+                    self.is_proven = bool(self._launch.readiness.url)
                     self._note_ready()
             if not ended.done() and not stop.done():
-                if self._ready_since is None:
-                    logger.error("not ready within %g s: stopping the engine", limit_s)
+                if self._ready_since is None and not self._is_believed():
                     await self._stop(self._steps_without_work())
                     return True
-                await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
+                with _task(self._stay_ready()):
+                    await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
             if self._ready_since is not None:
                 self.ready_for_s = time.monotonic() - self._ready_since
             if not ended.done():
@@ -119,12 +126,34 @@ class Attempt:
 
     async def _become_ready(self) -> None:
         self._state.pid = await asyncio.shield(self._link.started)
-        await become_ready(self._launch, self._lines, self._link.descendants)
+        await self._watched.become_ready()
+
+    def _is_believed(self) -> bool:
+        """Tell whether an engine that did not answer in time counts as ready all the same."""
+        limit_s = self._settings.engine.startup_timeout_s
+        self._unready = self._watched.explain()
+        if self._launch.readiness.required or not self._link.started.done():
+            logger.error(
+                "not ready within %g s: stopping the engine; %s", limit_s, self._unready[0]
+            )
+            return False
+        logger.warning(
+            "not seen ready within %g s, but it runs, which has to do: %s",
+            limit_s,
+            self._unready[0],
+        )
+        self._note_ready()
+        return True
+
+    async def _stay_ready(self) -> None:
+        """Look after it for the load balancers that ask the status server."""
+        if self._settings.engine.status_port is not None and self.is_proven:
+            await stay_ready(self._launch, self._state)
 
     def _note_ready(self) -> None:
         self._ready_since = time.monotonic()
         self._state.become("ready")
-        url = self._launch.readiness.url
+        url = self._launch.readiness.url if self.is_proven else ""
         logger.info(
             "%s ready in %.2f s (pid %d)%s",
             self._launch.engine,
@@ -149,24 +178,31 @@ class Attempt:
         return self._steps_with_work() if has_work else self._steps_without_work()
 
     async def _steps_with_work(self) -> None:
-        drain_s = self._settings.server.drain_timeout_s
+        drain_s = self._launch.stopping.drain_timeout_s
+        if drain_s is None:
+            drain_s = self._settings.server.drain_timeout_s
+        key = self._settings.server.api_key
+        work = Work(self._launch, key.get_secret_value() if key else None)
         if not self._launch.stopping.drains:
             # This engine goes on taking requests after SIGTERM, or cuts those of other workers.
-            key = self._settings.server.api_key
-            idle = become_idle(self._launch, key.get_secret_value() if key else None)
             try:
                 async with asyncio.timeout(drain_s):
-                    await idle
+                    await work.become_idle()
             except TimeoutError:
-                logger.warning("requests still run after %g s; stopping all the same", drain_s)
+                self._tell_unfinished(work)
             await self._steps_without_work()
             return
         self._link.term()
         if not await self._ended_within(drain_s):
-            logger.warning("requests still run after %g s; stopping all the same", drain_s)
+            self._tell_unfinished(work)
             self._link.term_all()
             await self._ended_within(self._settings.engine.kill_timeout_s)
             self._tell_kill()
+
+    def _tell_unfinished(self, work: Work) -> None:
+        drain_s = self._settings.server.drain_timeout_s
+        known = work.describe(self._link.started.result())
+        logger.warning("not finished after %g s: %s; stopping all the same", drain_s, known)
 
     async def _steps_without_work(self) -> None:
         """TERM to the first process, which tells the rest; to all at half time; then KILL."""

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The engine's first process ended; `status` is what wait(2) gives."""
+    """The engine's first process ended; `status` is what wait(2) gives.
+
+    `num_left` is how many processes it left behind, which were then ended.
+    """
 
     status: int
+    num_left: int = 0
 
 
 @dataclass(frozen=True, slots=True)

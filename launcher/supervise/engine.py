@@ -45,7 +45,7 @@ def run_engine(
     """
     with contextlib.ExitStack() as stack:
         listener = _status_listener(launch, settings, stack)
-        _check_port(launch, settings)
+        _check_ports(launch)
         stack.enter_context(queued_logging())
         asyncio.run(_supervise(launch, settings, base_env, memory_note, plan or {}, listener))
 
@@ -68,7 +68,7 @@ def _status_listener(
     port = settings.engine.status_port
     if port is None:
         return None
-    if port == launch.port != 0:
+    if port in launch.ports and port != 0:
         raise PlanError(
             f"engine.status_port and server.port are both {port}",
             hint="choose another engine.status_port; 0 takes a free one",
@@ -79,10 +79,10 @@ def _status_listener(
     return listener
 
 
-def _check_port(launch: EngineLaunch, settings: Settings) -> None:
+def _check_ports(launch: EngineLaunch) -> None:
     """Say early that the port is taken: an engine says so after it has loaded the model."""
-    if settings.engine.nodes.rank == 0 and launch.port:
-        check_free(launch.host, launch.port)
+    for port in filter(None, launch.ports):
+        check_free(launch.host, port)
 
 
 async def _supervise(
@@ -101,9 +101,8 @@ async def _supervise(
         if listener is not None:
             from .status import create_app, status_server
 
-            secret = settings.server.api_key
-            key = secret.get_secret_value() if secret else None
-            await stack.enter_async_context(status_server(listener, create_app(state, plan, key)))
+            app = create_app(state, plan, settings.server)
+            await stack.enter_async_context(status_server(listener, app))
         await _run_until_stopped(supervision)
         logger.info("stopped")
 
@@ -114,15 +113,15 @@ async def _run_until_stopped(supervision: Supervision) -> None:
     restarts = Restarts(engine.restart, engine.max_restarts, engine.restart_backoff_s)
     while not supervision.signals.first.is_set():
         if restarts.total:
-            _check_port(supervision.launch, supervision.settings)
+            _check_ports(supervision.launch)
         attempt = Attempt(supervision)
         end = await attempt.run()
         if end is None:
             return
         explanation = explain(end)
-        is_proven = attempt.ready_for_s is not None and bool(supervision.launch.readiness.url)
         pause_s = restarts.next_pause_s(
-            ready_for_s=attempt.ready_for_s if is_proven else None, is_usage=explanation.is_usage
+            ready_for_s=attempt.ready_for_s if attempt.is_proven else None,
+            is_usage=explanation.is_usage,
         )
         if pause_s is None:
             state.become("failed")

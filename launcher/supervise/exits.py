@@ -22,7 +22,8 @@ class End:
     """One life of an engine, when it is over without our having asked for it.
 
     `timeout_s` is the start's limit when that ended it. `oom_kills` is how often the kernel's OOM
-    killer struck meanwhile, None where it cannot be known.
+    killer struck meanwhile, None where it cannot be known. `unready` says why the engine was not
+    ready in time, and what to do.
     """
 
     engine: EngineName
@@ -33,6 +34,7 @@ class End:
     timeout_s: float | None = None
     oom_kills: int | None = None
     memory_note: str = ""
+    unready: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +59,23 @@ def explain(end: End) -> Explanation:
 
 def _not_started(end: End, ending: NotStarted) -> Explanation:
     python = end.python
+    hint = f"set engine.python to the interpreter that has {end.engine} installed"
     match ending.errno:
         case errno.ENOENT | errno.ENOTDIR:
             found = f"no program {python} is in PATH"
             if os.sep in python:
                 found = f"there is no {python}, or not the interpreter that its first line names"
+        case errno.EISDIR:
+            found = f"{python} is a folder"
+            hint = f"set engine.python to the interpreter in it, as {python}/bin/python"
         case errno.EACCES | errno.EPERM:
             found = f"{python} is not executable"
+            hint = f"chmod +x {python}, or {hint}"
         case errno.ENOEXEC:
             found = f"{python} is no program that this machine can run"
+            hint = f"a script needs #! and its interpreter in the first line; or {hint}"
         case _:
             found = f"{python}: {ending.reason}"
-    hint = f"set engine.python to the interpreter that has {end.engine} installed"
     return Explanation(f"{end.engine} cannot be started: {found}", hint, is_usage=True)
 
 
@@ -121,8 +128,10 @@ def _gpu_memory(end: End) -> Explanation | None:
 def _timeout(end: End) -> Explanation | None:
     if end.timeout_s is None:
         return None
+    why, hint = end.unready
     message = f"{end.engine} was not ready within {end.timeout_s:g} s and was stopped"
-    return Explanation(message, "raise engine.startup_timeout_s if it was still loading")
+    hint = hint or "raise engine.startup_timeout_s if it was still loading"
+    return Explanation(f"{message}: {why}" if why else message, hint)
 
 
 def _lost(end: End) -> Explanation | None:
@@ -145,8 +154,8 @@ def _signalled(end: End) -> Explanation | None:
                 hint = "shared memory is full: give the container a larger /dev/shm (--shm-size)"
             return Explanation(_ended(end), hint)
         case signal.SIGABRT:
-            hint = (
-                "native code gave up; its last words are above (NCCL, CUDA, or a failed assertion)"
+            hint = "native code gave up: NCCL, CUDA, or a failed assertion" + (
+                "; its last words are further up" if end.lines else ""
             )
             return Explanation(_ended(end), hint)
         case signal.SIGTERM | signal.SIGINT | signal.SIGHUP:
@@ -171,8 +180,8 @@ def _killed(end: End) -> Explanation:
         why = "sglang kills itself so after a failed warm-up or when one of its processes crashed"
     else:
         why = "somebody else killed it"
-    hint = "look for the first error among the lines of the engine"
-    return Explanation(f"{_ended(end)}: {doubt}; {why}", hint)
+    look = "look for the first error among the lines of the engine" if end.lines else None
+    return Explanation(f"{_ended(end)}: {doubt}; {why}", look)
 
 
 def _exit_code(end: End) -> Explanation | None:
@@ -188,24 +197,49 @@ def _exit_code(end: End) -> Explanation | None:
 def _zero(end: End) -> Explanation:
     if end.phase == "ready":
         message = f"{end.engine} ended by itself with exit code 0, though nobody stopped it"
-        why = "vllm does so when its engine process died: the error is further up"
-        return Explanation(message, why if end.engine == "vllm" else "the error is further up")
+        why = "vllm does so when its engine process died" if end.engine == "vllm" else ""
+        return Explanation(message + _left(end), _hint(why, _further_up(end)))
     message = f"{end.engine} ended with exit code 0 before it was ready: that is a failure"
+    if _num_left(end):
+        why = "what serves must not go to the background: no &, nohup, --daemon or double fork"
+        return Explanation(message + _left(end), why)
+    why = ""
     if end.engine == "sglang":
-        return Explanation(
-            message,
+        why = (
             "sglang does so when its tokenizer workers fail, as with server.api_key and several "
-            "workers; the error is further up",
+            "workers"
         )
-    return Explanation(message, "the error is further up")
+    return Explanation(message, _hint(why, _further_up(end)))
+
+
+def _num_left(end: End) -> int:
+    return end.ending.num_left if isinstance(end.ending, Exited) else 0
+
+
+def _left(end: End) -> str:
+    """Say what the first process left behind."""
+    number = _num_left(end)
+    if not number:
+        return ""
+    them = "a process, which was" if number == 1 else f"{number} processes, which were"
+    return f"; behind it stayed {them} ended too"
+
+
+def _further_up(end: End) -> str:
+    return "the error is further up" if end.lines else "it wrote nothing"
+
+
+def _hint(*parts: str) -> str | None:
+    return "; ".join(filter(None, parts)) or None
 
 
 def _one(end: End) -> Explanation:
     if end.phase == "ready":
-        return Explanation(_ended(end), "the error is above")
+        return Explanation(_ended(end), _further_up(end))
     last = _exception_of(end.lines)
     message = _ended(end) + (f": {last}" if last else "")
-    return Explanation(message, "the engine refused the settings or could not load: see its lines")
+    see = "see its lines" if end.lines else "it wrote nothing"
+    return Explanation(message, f"the engine refused the settings or could not load: {see}")
 
 
 def _two(end: End) -> Explanation:

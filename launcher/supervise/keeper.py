@@ -5,13 +5,15 @@ descriptors. It is the subreaper of everything that the engine starts: orphans, 
 daemons come back to it as children. It ends when no child is left.
 
 The launcher writes JSON lines: first {"argv", "env"}, then {"do": "term" | "term-all" | "kill"}.
-The keeper writes {"started": pid} or {"errno", "reason"}, {"exited": wait status} when the engine's
-first process ended, and {"empty": true} last. End of file means that the launcher is dead.
+The keeper writes {"started": pid} or {"errno", "reason"}, {"exited": wait status, "left": number of
+other processes} when the engine's first process ended, and {"empty": true} last. End of file means
+that the launcher is dead.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import selectors
@@ -29,10 +31,13 @@ from . import processes
 LEFTOVER_GRACE_S = 2.0
 ORPHANED_GRACE_S = 1.0
 _POLL_S = 0.02
+# What ends with the engine's first process has done so by then.
+_SETTLE_S = 0.1
 
 
 def main(control_fd: int, stdout_fd: int, stderr_fd: int) -> None:
     """Start what the launcher asks for and keep it until nothing of it is left."""
+    processes.reset_signals()
     processes.become_subreaper()
     keeper = _Keeper(socket.socket(fileno=control_fd))
     outputs = (stdout_fd, stderr_fd)
@@ -42,6 +47,12 @@ def main(control_fd: int, stdout_fd: int, stderr_fd: int) -> None:
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:
     """Take a signal without effect; SIG_IGN itself would be inherited by the engine."""
+
+
+def _begin_engine(keeper: int) -> None:
+    """Run in the engine's first process, before it is the engine."""
+    processes.reset_signals()
+    processes.die_with_parent(keeper)
 
 
 class _Keeper:
@@ -79,13 +90,14 @@ class _Keeper:
                 stdout=outputs[0],
                 stderr=outputs[1],
                 start_new_session=True,
-                preexec_fn=lambda: processes.die_with_parent(parent),
+                preexec_fn=lambda: _begin_engine(parent),
             )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            self._say(
-                errno=getattr(error, "errno", None) or 0,
-                reason=getattr(error, "strerror", None) or str(error),
-            )
+            number = getattr(error, "errno", None) or 0
+            reason = getattr(error, "strerror", None) or str(error)
+            # The kernel says of a folder that it may not be run.
+            is_folder = number == errno.EACCES and os.path.isdir(order["argv"][0])
+            self._say(errno=errno.EISDIR if is_folder else number, reason=reason)
             return False
         finally:
             for fd in outputs:
@@ -131,7 +143,9 @@ class _Keeper:
                 return True
             if pid == self._engine and not self._is_engine_reaped:
                 self._is_engine_reaped = True
-                self._say(exited=status)
+                if status == 0:
+                    time.sleep(_SETTLE_S)
+                self._say(exited=status, left=processes.num_that_stay())
                 # Its workers may hold the port and GPU memory for ever (sglang #15165).
                 self._end_all(LEFTOVER_GRACE_S)
 

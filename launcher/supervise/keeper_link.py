@@ -143,8 +143,8 @@ class KeeperLink:
             case {"errno": int(errno), "reason": str(reason)}:
                 self._is_empty = True
                 _settle(self.ended, NotStarted(errno, reason))
-            case {"exited": int(status)}:
-                _settle(self.ended, Exited(status))
+            case {"exited": int(status), "left": int(num_left)}:
+                _settle(self.ended, Exited(status, num_left))
             case {"empty": True}:
                 self._is_empty = True
             case _:

@@ -12,10 +12,12 @@ import os
 import signal
 import time
 from collections.abc import Collection
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 0.02
+_DEFAULT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD)
 
 
 def become_subreaper() -> None:
@@ -52,14 +54,8 @@ def children(pid: int) -> list[int]:
 
 
 def _children_by_scan(pid: int) -> list[int]:
-    found: list[int] = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                # pid (name) state ppid ...; the name may hold anything.
-                if int(file.read().rpartition(b")")[2].split()[1]) == pid:
-                    found.append(int(name))
-    return found
+    names = filter(str.isdigit, os.listdir("/proc"))
+    return [int(name) for name in names if _stat(int(name))[1:2] == [str(pid)]]
 
 
 def descendants(pid: int) -> list[int]:
@@ -71,6 +67,40 @@ def descendants(pid: int) -> list[int]:
         found += below
         todo += below
     return found
+
+
+_PF_EXITING = 0x4
+
+
+def num_that_stay() -> int:
+    """Count the descendants of this process that are not about to end."""
+    return sum(not _is_ending(pid) for pid in descendants(os.getpid()))
+
+
+def _is_ending(pid: int) -> bool:
+    fields = _stat(pid)
+    return not fields or fields[0] in "ZX" or bool(int(fields[6]) & _PF_EXITING)
+
+
+def is_stopped(pid: int) -> bool:
+    """Tell whether a process was stopped by a signal or by a debugger."""
+    return _stat(pid)[:1] in (["T"], ["t"])
+
+
+def _stat(pid: int) -> list[str]:
+    """Give what follows the name, which may hold anything: state, parent, group, session, ..."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return []
+    return text.rpartition(b")")[2].decode("ascii", "replace").split()
+
+
+def reset_signals() -> None:
+    """Forget what was inherited: no signal is blocked, none that ends or reaps is ignored."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in _DEFAULT:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def signal_child(pid: int, number: signal.Signals) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Generator
 from types import FrameType
 
 _NUMBERS = (signal.SIGTERM, signal.SIGINT)
+_ENDING = (*_NUMBERS, signal.SIGHUP)
 
 
 class StopSignals:
@@ -23,10 +24,11 @@ class StopSignals:
 
     @contextlib.contextmanager
     def caught(self) -> Generator[None]:
-        """Catch them until the end of the block, and leave the earlier handlers behind.
+        """Catch them until the end of the block, and ignore them from then on: the end is near.
 
-        asyncio's own handlers end with the loop and leave the default ones for a moment, in which
-        a second SIGTERM would make an orderly stop look like a failure.
+        asyncio's own handlers end with the loop, and Python's own with the interpreter: both leave
+        the default ones for a moment, in which a second SIGTERM would make an orderly stop look
+        like a failure. What is ignored stays so.
         """
         # The kernel may give a signal to any thread; only the wakeup descriptor wakes this one.
         reader, writer = socket.socketpair()
@@ -34,12 +36,13 @@ class StopSignals:
             end.setblocking(False)
         self._loop.add_reader(reader.fileno(), reader.recv, 4096)
         earlier_fd = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-        earlier = {number: signal.signal(number, self._note) for number in _NUMBERS}
+        for number in _NUMBERS:
+            signal.signal(number, self._note)
         try:
             yield
         finally:
-            for number, handler in earlier.items():
-                signal.signal(number, handler)
+            for number in _ENDING:
+                signal.signal(number, signal.SIG_IGN)
             signal.set_wakeup_fd(earlier_fd)
             self._loop.remove_reader(reader.fileno())
             reader.close()

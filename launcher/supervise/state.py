@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-State = Literal["starting", "ready", "draining", "restarting", "failed"]
+State = Literal["starting", "ready", "unready", "draining", "restarting", "failed"]
 
 
 @dataclass

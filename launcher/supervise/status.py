@@ -13,6 +13,8 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
+from kimi_serve.schemas.settings import ServerSettings
+
 from ..front.clients import TimedHttpProtocol
 from ..front.middleware import BearerKey, BoundedHead, SafeHeaders
 from ..listening import url_of
@@ -22,13 +24,14 @@ from .state import EngineState
 logger = logging.getLogger(__name__)
 
 
-def create_app(state: EngineState, plan: Mapping[str, Any], key: str | None) -> FastAPI:
+def create_app(state: EngineState, plan: Mapping[str, Any], server: ServerSettings) -> FastAPI:
     """Build the application; `plan` is shown as it is, so it must be redacted."""
     app = FastAPI(
         title="kimi-serve", version=VERSION, docs_url=None, redoc_url=None, redirect_slashes=False
     )
-    if key is not None:
-        app.add_middleware(BearerKey, keys=[key.encode()])
+    keys = [key for key in (server.api_key, server.previous_api_key) if key is not None]
+    if keys:
+        app.add_middleware(BearerKey, keys=[key.get_secret_value().encode() for key in keys])
     app.add_middleware(BoundedHead)
     app.add_middleware(SafeHeaders)
 

@@ -55,19 +55,38 @@ def test_the_built_in_server_names_the_owner_too(engine: EngineServer) -> None:
 
 
 def test_the_status_port_is_not_the_servers(engine: EngineServer) -> None:
-    assert engine.start(None, {"engine": {"status_port": engine.port}}).wait_for_end() == 3
+    assert engine.start(None, {"engine": {"status_port": engine.port}}).wait_for_end() == 2
     assert "engine.status_port" in error_of(engine)
 
 
-@pytest.mark.parametrize("name", ["missing", "not executable"])
-def test_an_interpreter_that_cannot_be_run(engine: EngineServer, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "said", "hint"),
+    [
+        ("missing", "there is no such file", "check spelling and mounts"),
+        ("folder", "it is a folder", "/python/bin/python"),
+        ("not executable", "it is not executable", "chmod +x"),
+        ("of no format", "it is no program for this machine", "needs #!"),
+    ],
+)
+@pytest.mark.parametrize("override", [(), ("--start-anyway",)], ids=["", "anyway"])
+def test_an_interpreter_that_cannot_be_run(
+    engine: EngineServer, name: str, said: str, hint: str, override: tuple[str, ...]
+) -> None:
     python = engine.folder / "python"
-    if name == "not executable":
-        python.write_text("#!/bin/sh\n", encoding="ascii")
+    if name == "folder":
+        python.mkdir()
+    elif name != "missing":
+        python.write_text("#!/bin/sh\n" if name == "not executable" else "no\n", encoding="ascii")
+        python.chmod(0o644 if name == "not executable" else 0o755)
     restart = {"python": str(python), "restart": "on-failure"}
-    assert engine.start(None, {"engine": restart}).wait_for_end() == 3
-    assert str(python) in error_of(engine)
-    assert "engine.python" in error_of(engine)
+    assert engine.start(None, {"engine": restart}, *override).wait_for_end() == 3
+    error = error_of(engine)
+    assert f"sglang cannot be started: {python} cannot be run: {said}" in error
+    assert hint in error
+    assert "engine.python" in error
+    # Nothing starts it, and its finding is said once.
+    assert "--start-anyway" not in error
+    assert engine.log.count("is not on this host") == (name == "missing")
     assert "again in" not in engine.log
 
 
@@ -102,7 +121,7 @@ def test_an_end_before_ready(engine: EngineServer, stand_in: dict[str, object], 
 
 def test_a_flag_that_the_engine_does_not_know(engine: EngineServer) -> None:
     settings = {"engine": {"args": ["--refused"], "restart": "on-failure"}}
-    assert engine.start(None, settings).wait_for_end() == 5
+    assert engine.start(None, settings, "--start-anyway").wait_for_end() == 5
     assert "unrecognized arguments: --refused" in error_of(engine)
     assert "again in" not in engine.log
 

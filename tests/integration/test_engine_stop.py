@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -76,8 +78,11 @@ def test_a_running_request_is_answered(engine: EngineServer, settings: Settings)
     engine.wait_until_nothing_is_left()
 
 
-@pytest.mark.parametrize("kind", ["sglang", "vllm"])
-def test_the_wait_for_requests_has_an_end(engine: EngineServer, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "known"),
+    [("sglang", "requests still run: 1"), ("vllm", "requests may still run: 1 client is")],
+)
+def test_the_wait_for_requests_has_an_end(engine: EngineServer, kind: str, known: str) -> None:
     settings: Settings = {
         "engine": {"kind": kind, "kill_timeout_s": 0.5},
         "server": {"drain_timeout_s": 0.2},
@@ -86,7 +91,7 @@ def test_the_wait_for_requests_has_an_end(engine: EngineServer, kind: str) -> No
     engine.start(None, settings).wait_until_ready()
     request = run_request(engine)
     assert engine.server.stop() == 0
-    assert "requests still run after 0.2 s" in engine.log
+    assert f"not finished after 0.2 s: {known}" in engine.log
     request.join(30)
     assert request.status == 0
     engine.wait_until_nothing_is_left()
@@ -105,6 +110,58 @@ def test_a_second_signal_cuts(engine: EngineServer) -> None:
     engine.server.process.send_signal(signal.SIGTERM)
     engine.wait_for("SIGTERM: stopping the engine")
     engine.server.process.send_signal(signal.SIGINT)
+    assert engine.server.process.wait(30) == 0
+    engine.wait_until_nothing_is_left()
+
+
+def test_a_stopped_process_is_told_from_a_busy_one(engine: EngineServer) -> None:
+    settings: Settings = {
+        "engine": {"kill_timeout_s": 0.2},
+        "server": {"drain_timeout_s": 0.3},
+        "tokenizer": {"worker_num": 2},
+    }
+    engine.start(None, settings).wait_until_ready()
+    (pid,) = engine.engine_pids()
+    os.kill(pid, signal.SIGSTOP)
+    assert engine.server.stop() == 0
+    assert f"finishes nothing (pid {pid})" in engine.log
+    assert "requests still run" not in engine.log
+    engine.wait_until_nothing_is_left()
+
+
+def test_an_engine_that_hangs_without_requests_has_none(engine: EngineServer) -> None:
+    settings: Settings = {
+        "engine": {"kind": "vllm", "kill_timeout_s": 0.2},
+        "server": {"drain_timeout_s": 0.2},
+    }
+    engine.start({"IGNORE_TERM": 1}, settings).wait_until_ready()
+    assert engine.server.stop() == 0
+    assert "it is not known to do anything: no client is connected" in engine.log
+
+
+@pytest.mark.parametrize("kind", ["none", "sglang"])
+def test_no_number_of_signals_makes_a_stop_a_failure(engine: EngineServer, kind: str) -> None:
+    engine.start(None, {"engine": {"kind": kind}}).wait_until_ready()
+    process = engine.server.process
+    while process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.001)
+    assert process.wait() == 0
+
+
+def test_signals_that_a_parent_blocked_are_obeyed(engine: EngineServer) -> None:
+    mask = engine.folder / "mask"
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    earlier = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        engine.start({"MASK": mask})
+    finally:
+        signal.signal(signal.SIGHUP, earlier)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    engine.wait_until_ready()
+    assert json.loads(mask.read_text()) == {"blocked": [], "ignored": []}
+    engine.server.process.send_signal(signal.SIGTERM)
     assert engine.server.process.wait(30) == 0
     engine.wait_until_nothing_is_left()
 

@@ -12,12 +12,19 @@ STAND_IN_FLOOD       then write this many lines to stdout
 STAND_IN_DIE         end before it listens, "code 1" or "signal 11"
 STAND_IN_COUNT       a file that counts starts, STAND_IN_DIE then holds for STAND_IN_DIE_TIMES only
 STAND_IN_HANG        never listen
+STAND_IN_ANSWER      the status of every answer about health; "nothing" accepts and stays silent
+STAND_IN_PORT        listen on this port, whatever the command says
+STAND_IN_BACKGROUND  serve in a process of its own, the first one ends with exit code 0
+STAND_IN_MASK        write the blocked signals and what SIGTERM, SIGHUP, SIGCHLD do to this file
 STAND_IN_WARMUP      fail: listen, then kill itself as SGLang does
 STAND_IN_GATE        not ready before this file is there
 STAND_IN_PARTIAL     of that many answers in turn only one is ready, until the gate opens
 STAND_IN_NO_READY    have no /ready
 STAND_IN_IGNORE_TERM go on after SIGTERM
 STAND_IN_CHILDREN    words of: session (in a session of its own), daemon (forked twice, holds port)
+
+It takes --uds, --grpc, --smg-grpc-mode and --ssl-* as the engines do; a gRPC server accepts
+connections and says nothing.
 
 While it runs: /slow answers when STAND_IN_RELEASE is there, /die/code/N and /die/signal/N end it.
 As vLLM it finishes what runs after SIGTERM, as SGLang it does not.
@@ -30,6 +37,8 @@ import json
 import os
 import signal
 import socket
+import socketserver
+import ssl
 import sys
 import threading
 import time
@@ -69,6 +78,10 @@ def read_command(words: list[str]) -> tuple[str, argparse.Namespace]:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=30000)
     parser.add_argument("--tokenizer-worker-num", type=int, default=1)
+    for name in ("--uds", "--ssl-certfile", "--ssl-keyfile", "--ssl-ca-certs", "--ssl-cert-reqs"):
+        parser.add_argument(name)
+    for name in ("--grpc", "--smg-grpc-mode"):
+        parser.add_argument(name, action="store_true")
     known, rest = parser.parse_known_args(words[2:])
     if "--refused" in rest:
         parser.error("unrecognized arguments: --refused")
@@ -81,6 +94,11 @@ def record() -> None:
         path = Path(option("RECORD"))
         path.with_suffix(".new").write_text(json.dumps(found), encoding="utf-8")
         path.with_suffix(".new").rename(path)
+    if option("MASK"):
+        blocked = sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+        numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+        ignored = [int(each) for each in numbers if signal.getsignal(each) is signal.SIG_IGN]
+        Path(option("MASK")).write_text(json.dumps({"blocked": blocked, "ignored": ignored}))
 
 
 def note_pid(pid: int) -> None:
@@ -146,6 +164,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         match self.path:
+            case "/health" | "/ready" if option("ANSWER") == "nothing":
+                time.sleep(600)
+            case "/health" | "/ready" if option("ANSWER"):
+                self.answer(int(option("ANSWER")), {})
             case "/ready" if option("NO_READY"):
                 self.answer(404, {})
             case "/health" | "/ready":
@@ -181,7 +203,43 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:
-        say(f"INFO:     {self.client_address[0]} - {format % args}")
+        say(f"INFO:     {self.client_address[:1]} - {format % args}")
+
+
+class FileServer(Server):
+    """At a socket file."""
+
+    address_family = socket.AF_UNIX
+
+    def server_bind(self) -> None:
+        socketserver.TCPServer.server_bind(self)
+
+
+class SilentHandler(socketserver.BaseRequestHandler):
+    """Of gRPC, what can be seen without speaking it."""
+
+    def handle(self) -> None:
+        self.request.recv(1)
+
+
+def make_server(engine: str, known: argparse.Namespace) -> Server:
+    if known.uds and engine == "vllm":
+        return FileServer(known.uds, Handler)
+    Server.address_family = socket.AF_INET6 if ":" in known.host else socket.AF_INET
+    is_grpc = known.grpc or known.smg_grpc_mode
+    port = int(option("PORT") or known.port)
+    server = Server((known.host, port), SilentHandler if is_grpc else Handler)
+    if known.ssl_certfile or known.ssl_keyfile:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(known.ssl_certfile, known.ssl_keyfile)
+        context.verify_mode = ssl.VerifyMode(int(known.ssl_cert_reqs or "0"))
+        if known.ssl_ca_certs:
+            context.load_verify_locations(known.ssl_ca_certs)
+        wrapped = context.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
+        server.socket = wrapped
+    return server
 
 
 def on_term(server: Server) -> None:
@@ -197,11 +255,11 @@ def on_term(server: Server) -> None:
     threading.Thread(target=finish).start()
 
 
-def serve(engine: str, host: str, port: int, workers: int) -> None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    Server.address_family = family
-    server = Server((host, port), Handler)
+def serve(engine: str, known: argparse.Namespace) -> None:
+    server = make_server(engine, known)
     server.engine = engine
+    workers = 1 if known.smg_grpc_mode else known.tokenizer_worker_num
+    line = "Application startup complete." if engine == "vllm" else READY_LINE
     signal.signal(signal.SIGTERM, lambda _number, _frame: on_term(server))
     start_children()
     if option("WARMUP"):
@@ -212,7 +270,7 @@ def serve(engine: str, host: str, port: int, workers: int) -> None:
     for number in range(workers):
         while number >= early and option("GATE") and not os.path.exists(option("GATE")):
             time.sleep(0.01)
-        say(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {READY_LINE}")
+        say(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {line}")
     while True:
         signal.pause()
 
@@ -237,7 +295,11 @@ def main() -> None:
     if option("HANG"):
         while True:
             signal.pause()
-    serve(engine, known.host, known.port, known.tokenizer_worker_num)
+    if option("BACKGROUND"):
+        if os.fork():
+            os._exit(0)
+        note_pid(os.getpid())
+    serve(engine, known)
 
 
 if __name__ == "__main__":

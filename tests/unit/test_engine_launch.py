@@ -315,7 +315,7 @@ def test_the_table_for_people_is_the_one_that_is_written() -> None:
         **{FORCE: True, "image.max_pixels": 5, "image.max_per_request": 5, "log.level": "info"},
         **{"media.allowed_domains": ("a.b",), "media.allowed_local_dirs": ("/d",)},
         **{"media.max_bytes": 2**20, "media.timeout_s": 1.0, "media.max_redirects": 1},
-        **{"gpu.mem_fraction_static": 0.8},
+        **{"gpu.mem_fraction_static": 0.8, "gpu.ids": ("0",)},
     }
     for kind, table in emitted.items():
         for nodes in ({}, NODES):

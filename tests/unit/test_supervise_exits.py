@@ -30,8 +30,10 @@ Case = tuple[Ending, dict[str, Any], tuple[str, ...], bool]
 CASES: list[Case] = [
     (code(0), {}, ("exit code 0 before it was ready: that is a failure", "server.api_key"), False),
     (code(0), {"engine": "vllm"}, ("before it was ready: that is a failure",), False),
-    (code(0), {"phase": "ready"}, ("though nobody stopped it",), False),
+    (code(0), {"phase": "ready"}, ("though nobody stopped it", "it wrote nothing"), False),
     (code(0), {"phase": "ready", "engine": "vllm"}, ("its engine process died",), False),
+    (code(0), {"lines": ("x",)}, ("the error is further up",), False),
+    (Exited(0, 2), {}, ("stayed 2 processes, which were ended", "to the background"), False),
     (code(1), {}, ("ended before it was ready: exit code 1",), False),
     (
         code(1),
@@ -86,11 +88,18 @@ CASES: list[Case] = [
     ),
     (code(1), {"lines": (OUT_OF_MEMORY,)}, ("gpu.mem_fraction_static",), False),
     (killed(15), {"timeout_s": 30.0}, ("not ready within 30 s", "startup_timeout_s"), False),
+    (
+        killed(15),
+        {"timeout_s": 30.0, "unready": ("it answered 302", "look who answers")},
+        ("within 30 s and was stopped: it answered 302", "look who answers"),
+        False,
+    ),
     (KeeperLost(), {}, ("the keeper of sglang was killed",), False),
     (NotStarted(errno.ENOENT, ""), {}, ("there is no /opt/python", "engine.python"), True),
     (NotStarted(errno.ENOENT, ""), {"python": "python9"}, ("no program python9 is in PATH",), True),
-    (NotStarted(errno.EACCES, ""), {}, ("/opt/python is not executable",), True),
-    (NotStarted(errno.ENOEXEC, ""), {}, ("is no program",), True),
+    (NotStarted(errno.EACCES, ""), {}, ("/opt/python is not executable", "chmod +x"), True),
+    (NotStarted(errno.EISDIR, ""), {}, ("is a folder", "/opt/python/bin/python"), True),
+    (NotStarted(errno.ENOEXEC, ""), {}, ("is no program", "#!"), True),
     (NotStarted(errno.E2BIG, "Argument list too long"), {}, ("Argument list too long",), True),
 ]
 

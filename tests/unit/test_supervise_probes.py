@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
@@ -10,14 +11,17 @@ import pytest
 from kimi_serve.launcher.machine.memory_events import count_oom_kills
 from kimi_serve.launcher.machine.sockets import (
     command_of,
-    has_connections,
+    count_connections,
     listening_inodes,
+    listening_ports,
     owners,
     parse_tcp,
+    unix_inodes,
 )
 from kimi_serve.launcher.supervise.asking import Answer, parse_answer
 from kimi_serve.launcher.supervise.engine import memory_note
-from kimi_serve.launcher.supervise.readiness import LineCount, count_running
+from kimi_serve.launcher.supervise.idleness import count_running
+from kimi_serve.launcher.supervise.readiness import LineCount
 from kimi_serve.schemas.engine_launch import Readiness
 from kimi_serve.schemas.findings import Finding
 from kimi_serve.schemas.provenance import DEFAULT
@@ -38,9 +42,20 @@ def test_a_listener_of_this_process_is_found() -> None:
         port = listener.getsockname()[1]
         inodes = listening_inodes(port)
         assert owners(inodes, [1_000_000_000]) == frozenset()
-        assert not has_connections(port)
+        assert port in listening_ports([os.getpid()])
+        assert listening_ports([1_000_000_000]) == []
+        assert count_connections(port) == 0
         with socket.create_connection(("127.0.0.1", port)):
-            assert has_connections(port)
+            assert count_connections(port) == 1
+
+
+def test_a_socket_file_is_found(tmp_path: Path) -> None:
+    path = str(tmp_path / "a b.sock")
+    assert unix_inodes(path) == frozenset()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        assert os.getpid() in owners(unix_inodes(path))
 
 
 def test_a_command_is_shown_up_to_its_flags(tmp_path: Path) -> None:
