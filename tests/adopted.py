@@ -33,7 +33,7 @@ ADDED = {
         "--host": ("0.0.0.0",),
         "--port": ("8000",),
         "--api-server-count": ("1",),
-        "--shutdown-timeout": ("30",),
+        "--shutdown-timeout": ("0",),
         "--headless": (),
         "--master-addr": ("127.0.0.1",),
         "--master-port": ("29501",),
@@ -139,7 +139,9 @@ def assert_same(before: Sequence[str], plan: LaunchPlan) -> None:
     added = normal(ADDED[launch.engine])
     for name in says.keys() - said.keys():
         assert name in added, name
-        if launch.engine == "sglang" or name in ("--host", "--port", "--api-server-count"):
+        if launch.engine == "sglang" or name in (
+            *("--host", "--port", "--api-server-count", "--shutdown-timeout"),
+        ):
             assert says[name] == added[name]
     for name, values in said.items():
         assert says.get(name, _default(launch.engine, name)) == values, name

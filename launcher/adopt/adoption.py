@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,16 +11,18 @@ from kimi_serve.schemas.engine_facts import EngineTable, engine_table
 from kimi_serve.schemas.findings import Finding
 
 from ..rules.given import is_loopback
+from ..sources.characters import printable
 from .arguments import MODEL, TOKENIZER, Adopted, Argument, Translator, is_relative, read
 from .config_file import split_config
-from .container import container_port, gpu_ids
+from .container import container_port, gpu_ids, ids_inside
 from .environment import GPUS, Environment, read_env_files
 from .find import Found
 from .hiding import Secrets
 from .profile_text import Entry, profile_text
-from .words import Told, Variable, shown_words
+from .words import Told, Variable, Word, shown_words
 
 HOST, PORT = "server.host", "server.port"
+DRAIN = "server.drain_timeout_s"
 _PARALLEL = ("--tp-size", "--tensor-parallel-size")
 
 
@@ -60,6 +63,7 @@ def adopt(found: Found, told: Told, given: Sequence[Variable] = (), folder: str 
         _move(adopted, folder)
     _engine(found, adopted, version)
     _address(found, adopted, arguments)
+    _drain(found, adopted, arguments)
     _container(found, adopted, arguments, told)
     return _written(found, adopted, secrets, told, table)
 
@@ -108,14 +112,27 @@ def _address(found: Found, adopted: Adopted, arguments: Sequence[Argument]) -> N
             adopted.settings[path] = Entry(value, f"no {flag} was given: the default of vLLM")
 
 
+def _drain(found: Found, adopted: Adopted, arguments: Sequence[Argument]) -> None:
+    """Say that vLLM cuts running requests by default: our own default lets them finish."""
+    flags = {argument.flag for argument in arguments}
+    if found.engine == "vllm" and not flags & {"--headless", "--shutdown-timeout"}:
+        said = "no --shutdown-timeout was given: vLLM cuts running requests; 30 lets them end"
+        adopted.settings.setdefault(DRAIN, Entry(0, said))
+
+
 def _container(found: Found, adopted: Adopted, arguments: Sequence[Argument], told: Told) -> None:
     """Say what the container changes."""
     container = found.container
     if container is None:
         return
-    if container.gpus is not None and gpu_ids(container.gpus):
-        ids = gpu_ids(container.gpus)
-        adopted.settings.setdefault(GPUS, Entry(ids, f"{container.gpus.place}: --gpus"))
+    gpus = container.gpus or _nvidia(found.variables)
+    ids = gpu_ids(gpus) if gpus else ()
+    if gpus is not None and ids:
+        inside = ids_inside(ids)
+        names = ", ".join(map(printable, ids))
+        said = f"{gpus.place}: the container gets GPU {names} of the host"
+        said += "" if inside == ids else f", which is {', '.join(inside)} inside"
+        adopted.settings.setdefault(GPUS, Entry(inside, said))
     if container.image is not None:
         told.note(
             f"image {shown_words([container.image])}: the profile is for kimi-serve in a container "
@@ -123,6 +140,16 @@ def _container(found: Found, adopted: Adopted, arguments: Sequence[Argument], to
         )
     _published(found, adopted, told)
     _shared_memory(found, arguments, told)
+
+
+def _nvidia(variables: Sequence[Variable]) -> Word | None:
+    """Give the GPUs that the variable of NVIDIA's container runtime names."""
+    for variable in reversed(variables):
+        if variable.name == "NVIDIA_VISIBLE_DEVICES" and variable.value is not None:
+            text = variable.value.text
+            is_list = re.fullmatch(r"(\d+|GPU-[\w-]+|MIG-[\w/-]+)(,(\d+|GPU-[\w-]+))*", text)
+            return Word(f"device={text}", variable.place) if is_list else None
+    return None
 
 
 def _published(found: Found, adopted: Adopted, told: Told) -> None:

@@ -30,6 +30,7 @@ _LONG = {
 _TAG = re.compile(r"v?(?P<version>\d+\.\d+(\.\d+)*(\.?(rc|post|dev)\d+)?)([.-].*)?")
 # Images whose entry point is the engine itself: what follows are its arguments.
 _VLLM_IMAGE = "vllm-openai"
+_CDI = "nvidia.com/gpu="
 
 
 @dataclass(slots=True)
@@ -151,6 +152,11 @@ def _take(
             container.shared_memory = value.text
         case "--gpus":
             container.gpus = value
+        case "--device" if value.text.startswith(_CDI):
+            device = value.text.removeprefix(_CDI)
+            before = f"{container.gpus.text}," if container.gpus else "device="
+            is_all = device == "all"
+            container.gpus = replace(value, text="all" if is_all else before + device)
         case _:
             pass
     told.left_out(written, "it is about the container")
@@ -166,6 +172,11 @@ def gpu_ids(word: Word) -> tuple[str, ...]:
     """Give the GPUs that `--gpus` names, nothing for `all` and for a number of them."""
     match = re.fullmatch(r"\"?device=(?P<ids>[\w,:.-]+)\"?", word.text)
     return tuple(match["ids"].split(",")) if match else ()
+
+
+def ids_inside(ids: Sequence[str]) -> tuple[str, ...]:
+    """Give what the GPUs of the host are called in the container: it counts its own from 0."""
+    return tuple(str(n) if name.isdecimal() else name for n, name in enumerate(ids))
 
 
 def container_port(published: Word) -> tuple[str, str]:

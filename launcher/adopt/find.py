@@ -14,8 +14,10 @@ from ..secrets.names import is_secret_name
 from ..secrets.shapes import secrets_in
 from ..sources.characters import find_odd
 from .container import RUNNING, Container, read_run
+from .environment import read_env_files
 from .manifest import looks_like_yaml, read_manifest
 from .shell import Command, read_script, sets_variables
+from .unit import Unit, looks_like_unit, read_unit
 from .words import (
     Told,
     Variable,
@@ -36,11 +38,18 @@ _SHELL_OPTION = re.compile(r"-[a-z]*c")
 _CLI_MODULES = {"sglang.cli.main": "sglang", "vllm.entrypoints.cli.main": "vllm"}
 # Commands that name an engine and start none.
 _TALKING = ("echo", "printf", "grep", "pkill", "pgrep", "which", "alias")
+# Commands that hand a text to a shell, or split it.
+_CARRIERS = (
+    "tmux", "screen", "byobu", "ssh", "su", "runuser", "env", "script", "srun", "watch",
+    "systemd-run", "flock",
+)  # fmt: skip
+_SPLIT = re.compile(r"-S\s*|--split-string=")
 _DEEPEST = 5
 LOOKED_FOR = (
     "looked for: sglang serve, vllm serve, python -m sglang.launch_server, "
     "python -m vllm.entrypoints.openai.api_server; also behind env, docker run and their like, in "
-    "a shell script, a compose service and a Kubernetes container"
+    "a shell script, a compose service, a Kubernetes container and a systemd "
+    "unit"
 )
 
 
@@ -72,6 +81,8 @@ def find_in_text(text: str, told: Told, given: Sequence[Variable] = ()) -> Found
 
     `given` are variables that are known where the text is run.
     """
+    if looks_like_unit(text):
+        return _in_unit(read_unit(text, told), told)
     if looks_like_yaml(text):
         try:
             containers = read_manifest(text, told)
@@ -83,6 +94,22 @@ def find_in_text(text: str, told: Told, given: Sequence[Variable] = ()) -> Found
     commands = read_script(text, told, known=_known(given))
     found = _in_commands(commands, told, 0)
     return found or _missing([word for each in commands for word in each.words], "the text")
+
+
+def _in_unit(unit: Unit, told: Told) -> Found:
+    """Take the first command of a unit that holds an engine."""
+    files = read_env_files(unit.env_files, told)
+    variables = (*unit.variables, *files)
+    known = _known(variables)
+    found: Found | None = None
+    for command in unit.commands:
+        words = tuple(resolved(word, known) for word in command)
+        inner = _in_words(words, told, 1, known) if found is None else None
+        if inner is None:
+            told.left_out(command, "another command")
+        else:
+            found = replace(inner, variables=(*variables, *inner.variables))
+    return found or _missing([word for each in unit.commands for word in each], "the unit")
 
 
 def _missing(words: Iterable[Word], where: str) -> Found:
@@ -147,16 +174,22 @@ def _in_commands(commands: Sequence[Command], told: Told, depth: int) -> Found |
         is_talk = bool(command.words) and command.words[0].text in _TALKING
         inner = None if found or is_talk else _in_words(command.words, told, depth)
         if inner is not None:
+            if command.condition:
+                where = command.words[0].place
+                told.note(f"{where}: the engine starts in {command.condition}: taken as if it did")
             found = _with_exported(inner, exported, told)
             told.left_out(command.redirections, "where the engine's output goes is left to you")
             continue
         others.append(command)
-        if sets_variables(command) and command.words[0].text == "export":
+        is_taken = not command.is_other
+        if is_taken and sets_variables(command) and command.words[0].text == "export":
             exported += [each for each in map(assignment, command.words[1:]) if each]
     if found is not None:
         for command in others:
             words = command.words or command.redirections
-            if not sets_variables(command):
+            if command.is_other and sets_variables(command):
+                told.left_out(words, f"it stands in the other branch of {command.condition}")
+            elif not sets_variables(command):
                 told.left_out(words, "another command")
             elif command.words[0].text != "export":
                 told.left_out(words, "a variable of the shell alone, used where it is named")
@@ -202,7 +235,26 @@ def _in_words(
         is_shell = PurePath(word.text).name in _SHELLS
         if is_shell and _SHELL_OPTION.fullmatch(words[index + 1].text):
             return _in_shell(words, index, told, depth, known or {})
-    return _direct(words, told)
+    return _direct(words, told) or _carried(words, told, depth, known or {})
+
+
+def _carried(
+    words: Sequence[Word], told: Told, depth: int, known: Mapping[str, str]
+) -> Found | None:
+    """Find the engine in a text that another command hands to a shell, or takes apart itself."""
+    names = [PurePath(word.text).name for word in words]
+    first = next((index for index, name in enumerate(names) if name in _CARRIERS), None)
+    if first is None:
+        return None
+    for index in range(first + 1, len(words)):
+        word = words[index]
+        text = _SPLIT.sub("", word.text)
+        if any(character.isspace() for character in text):
+            script = replace(word, text=text)
+            found = _in_script(words, index, script, told, depth, known, before=index)
+            if found is not None:
+                return found
+    return None
 
 
 def _tell(told: Told, other: Told) -> None:
@@ -215,7 +267,20 @@ def _in_shell(
     words: Sequence[Word], index: int, told: Told, depth: int, known: Mapping[str, str]
 ) -> Found | None:
     """Read the text of `sh -c TEXT`."""
-    script = words[index + 2]
+    return _in_script(words, index + 2, words[index + 2], told, depth, known, before=index)
+
+
+def _in_script(
+    words: Sequence[Word],
+    index: int,
+    script: Word,
+    told: Told,
+    depth: int,
+    known: Mapping[str, str],
+    *,
+    before: int,
+) -> Found | None:
+    """Read a text as a shell would that stands at `index`; `before` ends what is in front."""
     local = Told()
     commands = read_script(for_shell(script.text), local, known=known)
     commands = tuple(_moved(command, script.place) for command in commands)
@@ -223,14 +288,14 @@ def _in_shell(
     if found is None:
         return None
     _tell(told, local)
-    told.left_out(words[index + 3 :], "words for the shell in front of the engine")
-    return _with_prefix(found, words[:index], told)
+    told.left_out(words[index + 1 :], "words for the shell in front of the engine")
+    return _with_prefix(found, words[:before], told)
 
 
 def _moved(command: Command, place: str) -> Command:
     words = tuple(from_shell(word, place) for word in command.words)
     others = tuple(from_shell(word, place) for word in command.redirections)
-    return Command(words, command.operator, others)
+    return replace(command, words=words, redirections=others)
 
 
 def _direct(words: Sequence[Word], told: Told) -> Found | None:

@@ -25,6 +25,8 @@ _DEPTH = 40
 _KEYS = frozenset(("command", "args", "entrypoint"))
 # Keys of a container that are looked at; the others are named in a note.
 _READ = _KEYS | {"image", "env", "environment", "env_file", "ports", "ipc", "shm_size", "name"}
+# Where compose names GPUs.
+_WITH_GPUS = ("deploy", "gpus")
 Table = dict[str, tuple[yaml.Node, yaml.Node]]
 
 
@@ -99,8 +101,9 @@ class _Walk:
         container.ipc = _text(table, "ipc")
         container.shared_memory = _text(table, "shm_size")
         container.network = _text(table, "network_mode")
+        container.gpus = _devices(table)
         for name, (key, _) in table.items():
-            if name not in _READ:
+            if name not in _READ and not (name in _WITH_GPUS and container.gpus):
                 self._told.note(f"left out ({_place(key)}): {name}: it is about the container")
         return container
 
@@ -169,6 +172,24 @@ def _named(table: Table, expand: Any) -> Iterator[Variable]:
         value = table.get("value")
         word = _word(value[1], expand) if value and not _is_null(value[1]) else None
         yield Variable(str(name.value), word, _place(key))
+
+
+def _devices(table: Table) -> Word | None:
+    """Give the GPUs of `gpus` and of `deploy.resources.reservations.devices`, as `--gpus` does."""
+    node = table["gpus"][1] if "gpus" in table else None
+    if node is None and "deploy" in table:
+        node = table["deploy"][1]
+        for key in ("resources", "reservations", "devices"):
+            inner = _table(node) if isinstance(node, yaml.MappingNode) else {}
+            node = inner[key][1] if key in inner else None
+    if not isinstance(node, yaml.SequenceNode):
+        return None
+    ids: list[yaml.Node] = []
+    for device in cast("list[yaml.Node]", node.value):
+        if isinstance(device, yaml.MappingNode):
+            ids += _items(_table(device), "device_ids")
+    texts = [str(each.value) for each in ids if isinstance(each, yaml.ScalarNode)]
+    return Word(f"device={','.join(texts)}", _place(ids[0])) if texts else None
 
 
 def _port(node: yaml.Node, expand: Any) -> Word:

@@ -17,6 +17,7 @@ from ..secrets import trees
 from ..secrets.names import is_secret_name
 from ..secrets.shapes import secrets_in
 from ..sources.characters import bare
+from .branches import Branches
 from .words import Told, Word, assignment, literal, reference, references_in
 
 _PLAIN = re.compile(r"\$(?P<name>[A-Za-z_][A-Za-z0-9_]*)")
@@ -27,6 +28,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "0"
 _BRACES = re.compile(r"\{[^\s{}]*\}")
 _ARRAY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _WHOLE_ARRAY = re.compile(r"\"?\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\[[@*]\]\}\"?")
+_ARRAY_TEXT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=\(")
 _GLOBS = "*?"
 _DECLARING = ("export", "declare", "local", "readonly", "typeset")
 
@@ -35,12 +37,15 @@ _DECLARING = ("export", "declare", "local", "readonly", "typeset")
 class Command:
     """One simple command, and the operator behind it ("" at the end). `redirections` are its own.
 
-    The words of a redirection are no words of the command.
+    The words of a redirection are no words of the command. `condition` names what decides whether
+    it runs, "" for nothing; with `is_other` it is the branch that is not taken.
     """
 
     words: tuple[Word, ...]
     operator: str
     redirections: tuple[Word, ...] = ()
+    condition: str = ""
+    is_other: bool = False
 
 
 def read_script(
@@ -51,7 +56,7 @@ def read_script(
         told.note("the text has Windows line ends (U+000D): they are taken off")
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     ends = [match.start() for match in re.finditer("\n", text.rstrip("\n") + "\n")]
-    return _Lexer(text, line, dict(known or {}), ends).commands()
+    return _Lexer(text, line, dict(known or {}), ends, Branches(told)).commands()
 
 
 def sets_variables(command: Command) -> tuple[Word, ...]:
@@ -88,6 +93,7 @@ class _Lexer:
     first_line: int
     known: dict[str, str]
     ends: list[int]
+    branches: Branches
     index: int = 0
     number: int = 0
     found: list[Command] = field(default_factory=lambda: list[Command]())
@@ -119,19 +125,26 @@ class _Lexer:
                 self._skip_heredocs()
         else:
             word = self._word()
-            self.words += [word] if word else []
+            if word and not (not self.words and self.branches.keyword(word)):
+                self.words.append(word)
 
     def _end(self, operator: str) -> None:
         if self.words or self.redirections:
-            command = Command(tuple(self.words), operator, tuple(self.redirections))
+            words = tuple(self.words)
+            branches = self.branches
+            others = tuple(self.redirections)
+            command = Command(words, operator, others, branches.condition, branches.is_other)
             self.found.append(command)
             for word in sets_variables(command):
                 self._learn(word)
+            branches.end(words, operator)
         self.words, self.redirections = [], []
 
     def _learn(self, word: Word) -> None:
         variable = assignment(word)
-        if variable is None:
+        if variable is None or _ARRAY_TEXT.match(word.text):
+            return
+        if not self.branches.counts(variable.name, word.place):
             return
         is_secret = is_secret_name(variable.name) or secrets_in(word.text)
         if is_secret or word.unsure or references_in(word.text):
@@ -209,7 +222,7 @@ class _Lexer:
         self.index += 1
         texts = [word.text for word in inner]
         is_shown = not any(word.unsure for word in inner) and not trees.secrets_of(texts)
-        if is_shown:
+        if is_shown and self.branches.counts(name, place):
             self.arrays[name] = [*(self.arrays.get(name, []) if is_more else []), *texts]
         return Word(f"{piece.text}({' '.join(texts)})", place)
 

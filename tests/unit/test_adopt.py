@@ -283,7 +283,7 @@ def test_docker_run_is_read() -> None:
     adoption = adopt_text(DOCKER)
     settings = load(adoption, {"HF_TOKEN": "x"}).settings
     assert settings.engine.version == "0.5.23"
-    assert settings.gpu.ids == ("2", "3")
+    assert settings.gpu.ids == ("0", "1")  # as they are called inside
     assert settings.engine.env == {"HF_TOKEN": "x", "NCCL_DEBUG": "INFO"}
     assert rules(adoption) == ["KS401 warning", "KS307 warning"]
     for option in ("-d", "--gpus", "-p 8000:30000", "-v /a:/b"):
