@@ -9,7 +9,8 @@ from typing import Literal
 from kimi_serve.schemas.engine_facts import EngineTable, RemovedFacts, engine_table, engines
 
 from .engine_command import EngineArgument
-from .sources.near import closest
+from .sources.near import Names, closest
+from .sources.opposites import means_opposite
 
 Kind = Literal["flags", "variables"]
 Reason = Literal["removed", "spelling", "ambiguous", "other engine", "near", "value", "none"]
@@ -38,7 +39,7 @@ COUNTERPARTS = {
 }
 _LONGEST = 80
 # By identity, as tables have no hash; each is kept with its names, so that no other takes its id.
-_bare: dict[tuple[int, Kind], tuple[EngineTable, dict[str, str]]] = {}
+_bare: dict[tuple[int, Kind], tuple[EngineTable, dict[str, str], Names]] = {}
 _FALSE = ("0", "false", "no", "off", "n", "f")
 
 
@@ -76,8 +77,7 @@ def hint_for_flag(name: str, table: EngineTable) -> Hint:
     for other in _others(table):
         if other.spelt(name) in other.by_spelling or other.removed(name) is not None:
             return _other_hint(name, other, table)
-    near = _nearest(name, table, "flags", 0.75)
-    return Hint("near", near, f"did you mean {near}?") if near else Hint("none")
+    return _near_hint(name, _nearest(name, table, "flags", 0.75))
 
 
 def hint_for_variable(name: str, table: EngineTable) -> Hint:
@@ -86,7 +86,13 @@ def hint_for_variable(name: str, table: EngineTable) -> Hint:
     if gone is not None:
         return _removed_hint(gone, table)
     # Names are long and share their ends: only a slip of the hand is near enough.
-    near = _nearest(name, table, "variables", 0.88)
+    return _near_hint(name, _nearest(name, table, "variables", 0.88))
+
+
+def _near_hint(name: str, near: str) -> Hint:
+    """Offer the nearest name; one that means the opposite is named alone."""
+    if near and means_opposite(name, near):
+        return Hint("none", text=f"the nearest is {near}, which means the opposite")
     return Hint("near", near, f"did you mean {near}?") if near else Hint("none")
 
 
@@ -112,18 +118,18 @@ def _nearest(name: str, table: EngineTable, kind: Kind, cutoff: float) -> str:
     word = name.lstrip("-").replace("_", "-" if name.startswith("-") else "_").casefold()
     if len(word) > _LONGEST:
         return ""
-    bare = _bare_names(table, kind)
-    found = closest(word, bare, cutoff)
+    bare, names = _bare_names(table, kind)
+    found = closest(word, names, cutoff)
     return bare[found] if found else ""
 
 
-def _bare_names(table: EngineTable, kind: Kind) -> dict[str, str]:
+def _bare_names(table: EngineTable, kind: Kind) -> tuple[dict[str, str], Names]:
     """Give the names of a table by what is compared of them, made once."""
     if (id(table), kind) not in _bare:
         known = table.by_spelling if kind == "flags" else table.environment
         bare = {each.lstrip("-").casefold(): each for each in known}
-        _bare[id(table), kind] = (table, bare)
-    return _bare[id(table), kind][1]
+        _bare[id(table), kind] = (table, bare, Names(bare))
+    return _bare[id(table), kind][1:]
 
 
 def _others(table: EngineTable) -> Iterable[EngineTable]:

@@ -7,6 +7,7 @@ the engine's own package. Nothing here imports an engine.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -138,6 +139,8 @@ class EngineTable:
             return (name,)
         if not (self.abbreviations and len(name) > 2 and name.startswith("--")):
             return ()
+        if isinstance(self.by_spelling, _Facts):
+            return self.by_spelling.beginning(name)
         return tuple(sorted(full for full in self.by_spelling if full.startswith(name)))
 
     def flag(self, name: str) -> FlagFacts | None:
@@ -233,9 +236,18 @@ class _Facts(Mapping[str, T]):
     ) -> None:
         self._rows = rows
         self._make = make
+        self._sorted: list[str] = []
 
     def __getitem__(self, name: str) -> T:
         return self._make(self._rows[name])
+
+    def beginning(self, start: str) -> tuple[str, ...]:
+        """Give the names that begin so, in order; thousands are asked for in a run."""
+        self._sorted = self._sorted or sorted(self._rows)
+        first = last = bisect_left(self._sorted, start)
+        while last < len(self._sorted) and self._sorted[last].startswith(start):
+            last += 1
+        return tuple(self._sorted[first:last])
 
     def __contains__(self, name: object) -> bool:
         return name in self._rows

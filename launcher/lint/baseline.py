@@ -66,9 +66,23 @@ def _without_values(finding: Finding, source: SourceText | None) -> str:
     if source and origin.line and origin.column and origin.end_column:
         written = source.piece(origin.line, origin.column, origin.end_column).strip("'\"")
         if written:
-            pattern = rf"(?<!\w){re.escape(written)}(?!\w)"
-            message = re.sub(pattern, "_", message)
+            message = _without_word(message, written)
     return _VALUES.sub("_", message)
+
+
+def _without_word(text: str, word: str) -> str:
+    """Write "_" for a word where it stands alone; a pattern would be compiled for each finding."""
+    pieces: list[str] = []
+    last, index = 0, text.find(word)
+    while index >= 0:
+        end = index + len(word)
+        around = text[index - 1 : index] + text[end : end + 1] if index else text[end : end + 1]
+        if any(character.isalnum() or character == "_" for character in around):
+            index = text.find(word, index + 1)
+            continue
+        pieces += [text[last:index], "_"]
+        last, index = end, text.find(word, end)
+    return "".join([*pieces, text[last:]])
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,11 +142,15 @@ def _checked_outputs(given: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     pairs = _outputs(given["formats"], given["outputs"], is_diff=given["diff"])
     names = [output for _, output in pairs if output != "-"]
     names += [name for name in (given["write_baseline"],) if name]
-    taken = {_real(name) for name in (*given["files"], *given["env_files"])}
+    read = {_real(name) for name in (*given["files"], *given["env_files"]) if name}
+    taken = set[str]()
     for name in names:
         real = _real(name)
         if os.path.exists(real) and not os.path.isfile(real):
             continue  # /dev/null takes any number
+        if real in read:
+            shown = printable(name)
+            raise click.UsageError(f"a report would overwrite {shown}, which is read: name another")
         if real in taken:
             shown = printable(name)
             raise click.UsageError(f"{shown} is used twice: give each report a file of its own")

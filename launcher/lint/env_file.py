@@ -11,7 +11,7 @@ from kimi_serve.schemas.provenance import Origin
 
 from ..sources.characters import printable
 
-_LINE = re.compile(r"\s*(?:export\s+)?(?P<name>[^\s=#][^=]*?)\s*=(?P<value>.*)")
+_LINE = re.compile(r"\s*(?:export\s+)?(?P<name>[^\s=#][^=]*?)(?P<blanks>\s*)=(?P<value>.*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,11 @@ def read_env_file(data: bytes, name: str) -> EnvFile:
         if match is None:
             raise ConfigError(f"{printable(name)}:{number}: this line is not KEY=VALUE")
         key = match["name"]
+        if match["blanks"]:
+            raise ConfigError(
+                f"{printable(name)}:{number}: a blank stands before the `=`; docker refuses that",
+                hint="write NAME=VALUE",
+            )
         values[key] = _unquoted(match["value"])
         first, last = match.span("name")
         places[key] = Origin("env-file", printable(name), number, first + 1, last + 1)

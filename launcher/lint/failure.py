@@ -42,6 +42,9 @@ def report_failure(argv: Sequence[str], message: str, findings: Sequence[Finding
         for index, format in enumerate(formats)
         if format in _DOCUMENTS
     ]
+    # Two documents in one stream are none: the first that may have it gets it.
+    for_stdout = [pair for pair in pairs if pair[1] in ("-", "")]
+    pairs = [pair for pair in pairs if pair not in for_stdout[1:]]
     lost = [format for format, output in pairs if not _write(format, report, output)]
     is_free = "-" not in (output for _, output in pairs) and len(formats) == len(pairs)
     if lost and is_free:

@@ -13,10 +13,12 @@ from typing import TextIO, cast
 import click
 
 from kimi_serve.schemas.errors import ConfigError
+from kimi_serve.schemas.fields import setting_fields
 from kimi_serve.schemas.findings import Finding
 from kimi_serve.schemas.provenance import Origin
 
 from ..secrets.known import Known
+from ..secrets.shapes import cover, secrets_in
 from ..sources.characters import printable
 from ..sources.files import read_file
 from ..sources.yaml_tree import MAX_BYTES
@@ -108,6 +110,9 @@ def _read(names: tuple[str, ...], errors: list[str]) -> Iterator[File]:
     for name in names:
         taken.setdefault(_identity(name), name)
     for name in taken.values():
+        if not name:
+            errors.append("a FILE is the empty text: is a variable of the command not set?")
+            continue
         if name == "-":
             stdin = cast("TextIO | None", sys.stdin)  # None when it was closed at the start
             if stdin is None:
@@ -118,7 +123,17 @@ def _read(names: tuple[str, ...], errors: list[str]) -> Iterator[File]:
         try:
             yield File(name, Path(name), load(Path(name), is_named=True))
         except (OSError, ValueError) as error:
-            errors.append(f"{printable(name)} cannot be read: {reason_of(error)}")
+            errors.append(_unreadable(name, error))
+
+
+def _unreadable(name: str, error: OSError | ValueError) -> str:
+    """Say why a file cannot be read; a setting that lost its `--set` is not repeated whole."""
+    path, equals, _ = name.partition("=")
+    if equals and path.strip() in setting_fields():
+        path = path.strip()
+        return f"{path}=... is a setting and no file: write --set {path}=VALUE"
+    shown = cover(name, secrets_in(name))
+    return f"{printable(shown)} cannot be read: {reason_of(error)}"
 
 
 def _identity(name: str) -> str | tuple[int, int]:

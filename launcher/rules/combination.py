@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from kimi_serve.schemas.engine_facts import checked_versions
+from kimi_serve.schemas.engine_facts import checked_versions, read_boolean
 from kimi_serve.schemas.findings import Finding, Severity
 from kimi_serve.schemas.support import version_key
 
-from ..resolver.engine_view import OWNED, Given
+from ..resolver.engine_view import ARGS, OWNED, Given
 from ..resolver.situation import FLAG, Situation
 from .given import config_argument
 from .processor_device import K25, KIMI, device_findings
@@ -58,7 +59,9 @@ def sglang_pairs(situation: Situation) -> Iterator[Finding]:
     grpc = situation.flag("--grpc-port") or situation.variable("SGLANG_GRPC_PORT")
     if key is not None and grpc is not None and situation.num_workers < 2:
         message = f"{grpc.name} does not check {key.name}: gRPC calls need no key"
-        yield at("KS203", grpc, message, "leave one of them out", related=(key.origin,))
+        help = "leave one of them out"
+        related = (key.origin,)
+        yield at("KS203", grpc, message, help, severity="warning", related=related)
     batch = situation.flag("--enable-tokenizer-batch-encode")
     dynamic = situation.flag("--enable-dynamic-batch-tokenizer")
     if batch is not None and dynamic is not None:
@@ -68,7 +71,63 @@ def sglang_pairs(situation: Situation) -> Iterator[Finding]:
     if reuse is not None and (situation.num_workers < 2 or situation.flag("--enable-http2")):
         message = f"{reuse.name} needs several tokenizer workers and no HTTP/2: the engine refuses"
         yield at("KS203", reuse, message, "remove it")
+    yield from _encoders(situation)
+    yield from _image_processors(situation)
+    yield from _rust_server(situation)
+    yield from _sglang_nodes(situation)
     yield from _transports(situation)
+
+
+def _encoders(situation: Situation) -> Iterator[Finding]:
+    encoder, language = situation.flag("--encoder-only"), situation.flag("--language-only")
+    if encoder is not None and language is not None:
+        message = f"{encoder.name} and {language.name} are two servers: the engine refuses both"
+        yield at("KS203", language, message, "keep one of them", related=(encoder.origin,))
+
+
+def _image_processors(situation: Situation) -> Iterator[Finding]:
+    old = situation.flag("--disable-fast-image-processor")
+    backend = situation.flag("--image-processor-backend")
+    if old is None or backend is None or backend.text in ("auto", "pil") or backend.is_open:
+        return
+    message = f"{old.name} asks for pil and {backend.name} for {backend.text}: the engine refuses"
+    yield at("KS203", old, message, "keep one of them", related=(backend.at_value.origin,))
+
+
+def _rust_server(situation: Situation) -> Iterator[Finding]:
+    server = situation.variable("SGLANG_RUST_SERVER")
+    if server is None or not situation.is_one_of(KIMI):
+        return
+    if read_boolean("env-bool", server.text) is True:
+        message = (
+            f"{server.name}={server.text}: that server has no image pipeline for "
+            f"{situation.architecture}, and {situation.engine_name} refuses to start"
+        )
+        yield at("KS203", server, message, "remove it")
+
+
+def _sglang_nodes(situation: Situation) -> Iterator[Finding]:
+    """Say what the machines of one launch cannot share."""
+    nodes = situation.given("engine.nodes.count")
+    count = situation.whole(nodes)
+    if nodes is None or count is None or count < 2:
+        return
+    related = (nodes.at_value.origin,)
+    replicas = situation.flag("--dp-size")
+    number = situation.whole(replicas)
+    is_attention = situation.flag("--enable-dp-attention") is not None
+    if replicas is not None and number is not None and number > 1 and not is_attention:
+        message = f"{replicas.name} {number} on {count} nodes: the engine refuses to start"
+        help = "write --attn-dp-size, or start each replica on its own"
+        yield at("KS203", replicas.at_value, message, help, related=related)
+    widths = [each for flag in ("--tp-size", "--pp-size") if (each := situation.flag(flag))]
+    product = math.prod(situation.whole(each) or 1 for each in widths)
+    if product % count and not any(each.is_open for each in (*widths, nodes)):
+        asked = " x ".join(f"{each.name} {each.text}" for each in widths) or "one GPU"
+        message = f"{asked} cannot be spread over {count} nodes: the engine refuses to start"
+        place = widths[0].at_value if widths else nodes.at_value
+        help = f"write a multiple of {count}"
+        yield at("KS203", place, message, help, related=related if widths else ())
 
 
 def _transports(situation: Situation) -> Iterator[Finding]:
@@ -114,15 +173,16 @@ def remote_code(situation: Situation) -> Iterator[Finding]:
         f"{situation.engine_name} takes {situation.architecture} only with its remote code: "
         "without it the start fails with AttributeError: media_processor"
     )
-    # Who lists the engine's arguments has seen the whole command; else it is a reminder.
-    is_whole = situation.settings.engine.args and config_argument(situation) is None
+    # Who lists the engine's arguments, or writes false, has decided; else it is a reminder.
+    has_decided = bool(situation.settings.engine.args) or given is not None
+    is_whole = has_decided and config_argument(situation) is None
     severity: Severity = "error" if is_whole else "info"
     path = "model.trust_remote_code"
     help = f"set {path}: true, with a checkpoint that you trust"
     if given is not None or severity == "info":
         yield on(situation, "KS105", path, message, help, severity=severity)
     else:
-        place = Given(path, "", situation.origin("engine.args"), path)
+        place = Given(path, "", situation.origin(ARGS), ARGS)
         yield at("KS105", place, message, help, severity=severity)
 
 
@@ -131,6 +191,7 @@ def vllm_pairs(situation: Situation) -> Iterator[Finding]:
     if situation.kind != "vllm":
         return
     yield from device_findings(situation)
+    yield from _balancers(situation)
     for name in ("--skip-tokenizer-init", "--tokens-only"):
         given = situation.flag(name)
         if given is None and name == "--skip-tokenizer-init":
@@ -140,25 +201,57 @@ def vllm_pairs(situation: Situation) -> Iterator[Finding]:
             yield at("KS203", given, f"{given.name} does not work: {message}", "remove it")
 
 
+def _balancers(situation: Situation) -> Iterator[Finding]:
+    """Say that vLLM spreads requests in one way only."""
+    if _is_on(situation, "--grpc"):
+        return  # that server starts before anybody looks
+    ports, hybrid = "--data-parallel-multi-port-external-lb", "--data-parallel-hybrid-lb"
+    modes = [flag for flag in (ports, hybrid) if _is_on(situation, flag)]
+    if not modes and situation.flag("--data-parallel-start-rank"):
+        modes = ["--data-parallel-start-rank"]
+    outside = ("--data-parallel-external-lb", "--data-parallel-rank")
+    modes += [flag for flag in outside if _is_on(situation, flag)][:1]
+    given = [each for flag in modes if (each := situation.flag(flag))]
+    if len(given) > 1:
+        first, second = given[:2]
+        message = f"{first.name} and {second.name} are two ways to balance: vLLM refuses both"
+        yield at("KS203", second, message, "keep one of them", related=(first.origin,))
+
+
+def _is_on(situation: Situation, flag: str) -> bool:
+    given = situation.flag(flag)
+    return given is not None and given.text != "false"
+
+
 def owned_flags(situation: Situation) -> Iterator[Finding]:
     """Say which flags of engine.args contradict a setting."""
     for path, flag in OWNED[situation.kind].items():
         given = situation.flag(flag)
         setting = situation.given(path) if situation.is_set(path) else None
-        if given is None or setting is None or _agree(given, setting):
+        if given is None or setting is None or _agree(path, given, setting):
             continue
+        severity: Severity = "error"
         if path == "model.path" or path == "model.tokenizer_path":
             message = f"{given.name} names another place than {path}"
+            if given.text.startswith("."):
+                severity = "warning"  # from where it is seen, is known at the start alone
         elif path in ("server.api_key", "media.allowed_domains"):
             message = f"{given.name} says again what {path} says"
         else:
             message = f"{given.name} {given.text} contradicts {path}: {setting.text}"
         help = f"remove {given.name}: {path} becomes that flag"
-        yield at("KS203", given, message, help, related=(setting.origin,))
+        yield at("KS203", given, message, help, severity=severity, related=(setting.origin,))
 
 
-def _agree(given: Given, setting: Given) -> bool:
-    return given.text == setting.text or given.is_open or setting.is_open
+def _agree(path: str, given: Given, setting: Given) -> bool:
+    if given.text == setting.text or given.is_open or setting.is_open:
+        return True
+    try:
+        said, wanted = float(given.text), float(setting.text)
+    except ValueError:
+        return False
+    # vLLM takes whole seconds.
+    return said == (math.ceil(wanted) if path == "server.drain_timeout_s" else wanted)
 
 
 def hardware_findings(situation: Situation) -> Iterator[Finding]:
@@ -190,9 +283,11 @@ def age_findings(situation: Situation) -> Iterator[Finding]:
     if version_key(situation.version) < version_key(oldest):
         message = (
             f"{FLAG} is known of sglang {oldest} and later; {situation.engine_name} is older and "
-            "would ignore it in silence"
+            "may ignore it in silence"
         )
-        yield at("KS205", forced, message, f"use sglang {oldest} or newer")
+        # Nobody read an older release.
+        help = f"use sglang {oldest} or newer"
+        yield at("KS205", forced, message, help, severity="warning")
 
 
 RULES = (

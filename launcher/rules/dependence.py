@@ -8,7 +8,7 @@ from kimi_serve.schemas.engine_facts import read_boolean
 from kimi_serve.schemas.findings import Finding
 
 from ..resolver.situation import FLAG, Situation
-from .given import config_argument
+from .given import answers_clients, config_argument
 from .image_work import text_only, workers_prepare_images
 from .transport import gpu_transport
 from .wording import at, on
@@ -64,7 +64,7 @@ def sglang_findings(situation: Situation) -> Iterator[Finding]:
 
 def _workers_findings(situation: Situation) -> Iterator[Finding]:
     """Say where the number of workers is taken and not used."""
-    workers = situation.given("tokenizer.worker_num")
+    workers = situation.given("tokenizer.worker_num") if answers_clients(situation) else None
     if workers is None or situation.num_workers < 2:
         return
     for flag in ("--smg-grpc-mode", "--encoder-only"):
@@ -121,7 +121,7 @@ def vllm_findings(situation: Situation) -> Iterator[Finding]:
 
 
 def _cache_findings(situation: Situation) -> Iterator[Finding]:
-    servers = situation.given("tokenizer.worker_num")
+    servers = situation.given("tokenizer.worker_num") if answers_clients(situation) else None
     cache = situation.flag("--mm-processor-cache-gb")
     if servers is None or situation.num_workers < 2 or (cache is not None and cache.text == "0"):
         return
@@ -135,7 +135,7 @@ def _cache_findings(situation: Situation) -> Iterator[Finding]:
 
 def _servers_findings(situation: Situation) -> Iterator[Finding]:
     """Say what the workers of vLLM are, and what becomes of all when one dies."""
-    servers = situation.given("tokenizer.worker_num")
+    servers = situation.given("tokenizer.worker_num") if answers_clients(situation) else None
     if servers is None or situation.num_workers < 2 or situation.settings.engine.restart != "never":
         return
     message = (

@@ -17,6 +17,7 @@ from ..sources.environment import is_service_link
 from ..sources.shell_words import replace_fix
 from .given import (
     Word,
+    answers_clients,
     container_sign,
     host,
     is_loopback,
@@ -44,7 +45,7 @@ def loopback_in_container(situation: Situation) -> Iterator[Finding]:
     """Find a server in a container that listens for its own container only (KS401)."""
     sign = container_sign(situation)
     given = host(situation)
-    if not sign or not is_loopback(given.text):
+    if not sign or not is_loopback(given.text) or not answers_clients(situation):
         return
     default = "the default " if given.origin.kind == "default" else ""
     yield Finding(
@@ -68,7 +69,7 @@ def unusable_paths(situation: Situation) -> Iterator[Finding]:
         if _is_relative_path(word):
             yield Finding(
                 "KS403",
-                "error",
+                "warning",  # the image may have a folder that is meant
                 f"{word.flag} {shown(word.text)} is relative to the folder that kimi-serve is "
                 f"started in, and {sign} says that this runs in a container: that is a folder "
                 "of the image",

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import ipaddress
+import re
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kimi_serve.schemas.provenance import Origin
 
 from ..engine_command import EngineArgument
+from ..engines import common
+from ..engines.vllm import is_headless
 from ..resolver.engine_view import ENV, Given, value_origin_of
 from ..resolver.situation import Situation
 
 # Names a package that replaces SGLang's image processors: what the tables say is void then.
 EXTERNAL_PROCESSOR = "SGLANG_EXTERNAL_MM_PROCESSOR_PACKAGE"
+# Numbers of any base, with fewer dots than four.
+_SHORT_ADDRESS = re.compile(r"(0[xX][0-9a-fA-F]+|[0-9]+)(\.(0[xX][0-9a-fA-F]+|[0-9]+)){0,3}")
 # Set by container runtimes and orchestrators, and by nobody on a plain host.
 _CONTAINER_VARIABLES = ("KUBERNETES_SERVICE_HOST", "container", "NVIDIA_VISIBLE_DEVICES")
 
@@ -85,6 +91,14 @@ def _or_default(situation: Situation, path: str, text: str) -> Given:
     return given.at_value
 
 
+def answers_clients(situation: Situation) -> bool:
+    """Tell whether this machine serves: of several the first one does, the others compute."""
+    if situation.kind == "vllm":
+        return not is_headless(situation)
+    is_several = situation.kind == "sglang" and common.node_count(situation) > 1
+    return not (is_several and common.node_rank(situation) > 0)
+
+
 def is_loopback(name: str) -> bool:
     """Tell whether only this host, or this container, reaches an address."""
     address = _address(name)
@@ -98,9 +112,23 @@ def is_public(name: str) -> bool:
 
 
 def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Read an address as sockets do: `0`, `0x0` and `127.1` are addresses too, "" is all."""
+    if not name:
+        return ipaddress.IPv4Address(0)
     try:
-        return ipaddress.ip_address(name.strip("[]"))
+        address = ipaddress.ip_address(name.strip("[]"))
     except ValueError:
+        return _short_address(name)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+def _short_address(name: str) -> ipaddress.IPv4Address | None:
+    if not _SHORT_ADDRESS.fullmatch(name):
+        return None
+    try:
+        return ipaddress.IPv4Address(socket.inet_aton(name))
+    except OSError:
         return None
 
 

@@ -18,7 +18,15 @@ from ..resolver.engine_view import ARGS
 from ..resolver.situation import Situation
 from ..sources.characters import shown
 from ..sources.shell_words import replace_fix
-from .given import EXTERNAL_PROCESSOR, host, is_public, last_word, switch, words
+from .given import (
+    EXTERNAL_PROCESSOR,
+    answers_clients,
+    host,
+    is_public,
+    last_word,
+    switch,
+    words,
+)
 from .image_work import text_only
 
 _DOMAINS = "media.allowed_domains"
@@ -28,6 +36,17 @@ _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*
 _WORDS = ("true", "false", "yes", "no", "on", "off", "1", "0", "none", "null", "all", "any")
 # Whole of these nobody means: configuration, keys, other people's files, the kernel's windows.
 _BROAD = ("/boot", "/dev", "/etc", "/home", "/proc", "/run", "/sys", "/usr", "/var")
+# Nothing below these is there for clients.
+_SYSTEM = (
+    *("/boot", "/dev", "/etc", "/proc", "/root", "/run", "/sys", "/var/run"),
+    *("/var/lib/containerd", "/var/lib/docker", "/var/lib/kubelet", "/var/mail", "/var/spool"),
+)
+_KEYS = frozenset(
+    (
+        *(".ssh", ".aws", ".azure", ".kube", ".gnupg", ".docker", ".config", ".oci", ".pki"),
+        *(".gcloud", ".password-store", ".vault", ".secrets", ".git", ".mozilla", ".terraform.d"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +63,8 @@ def open_media_domains(situation: Situation) -> Iterator[Finding]:
     """Find an engine that fetches whatever URL a client names (KS501)."""
     listens = host(situation)
     if situation.kind == "none" or not is_public(listens.text) or _domains(situation):
+        return
+    if not answers_clients(situation):
         return
     if text_only(situation) or (situation.checkpoint is not None and not situation.has_images):
         return
@@ -185,14 +206,20 @@ def _too_much(text: str) -> str:
     last = os.path.basename(os.path.normpath(text)).casefold() if text else ""
     if last in _WORDS:
         return f"{shown(last)} is a word, and a folder is meant"
-    whole = os.path.normpath(text) if text else ""
-    if whole in ("/", "//"):
+    whole = re.sub("^//+", "/", os.path.normpath(text)) if text else ""
+    if whole == "/":
         return "/ lets every client read every file that the server can read"
     # As text: whose home `~` is, and where it lies, is another matter on every machine.
     if re.fullmatch(r"~[^/]*|/root|/home/[^/]+", whole):
         return f"{shown(text)} is a home directory: keys and tokens lie in it"
     if whole in _BROAD:
         return f"{shown(text)} is a folder of the system, with far more than images in it"
+    above = next((folder for folder in _SYSTEM if whole.startswith(f"{folder}/")), "")
+    if above:
+        return f"{shown(text)} lies below {above}, where configuration, keys and devices are"
+    keys = next((name for name in whole.split("/") if name.casefold() in _KEYS), "")
+    if keys:
+        return f"{shown(text)} lies in a folder {keys}, where keys and tokens are"
     return ""
 
 
@@ -200,7 +227,7 @@ def trusted_content_hashes(situation: Situation) -> Iterator[Finding]:
     """Find a public server that believes its callers about the content of media (KS507)."""
     argument = switch(situation, "--trust-mm-content-hashes")
     listens = host(situation)
-    if argument is None or not is_public(listens.text):
+    if argument is None or not is_public(listens.text) or not answers_clients(situation):
         return
     yield Finding(
         "KS507",

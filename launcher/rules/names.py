@@ -76,7 +76,8 @@ def unknown_variables(situation: Situation) -> Iterator[Finding]:
     for given in situation.variables():
         if given.path and _is_of_other(given.name, table):
             message = f"{situation.engine_name} does not read {printable(given.name)}"
-            yield at("KS102", given, f"{message}: it is another engine's", "remove it")
+            message += ": it is another engine's"
+            yield at("KS102", given, message, "remove it", severity="warning")
         elif (
             table.owns(given.name)
             and table.env(given.name) is None
@@ -86,8 +87,8 @@ def unknown_variables(situation: Situation) -> Iterator[Finding]:
 
 
 def _unread(situation: Situation, given: Given, table: EngineTable) -> Finding:
-    # A stray variable of the machine is not what somebody wrote for this deployment.
-    severity: Severity = "error" if given.path else "warning"
+    # The engine starts all the same, and a plugin may read it.
+    severity: Severity = "warning"
     hint = hint_for_variable(given.name, table)
     text = f"; {hint.text}" if hint.text else ""
     message = f"nothing in {situation.engine_name} reads {printable(given.name)}{text}"
@@ -182,7 +183,10 @@ def _old_name_wins(old: Given, current: Given, table: EngineTable) -> Finding:
     value = f": the engine takes {shown(old.text)} now" if is_plain else ""
     message = f"{wins}: the value of the old name counts"
     help = f"keep {current.name} alone{value}"
-    return at("KS110", old, message, help, related=(current.origin,))
+    # What is inherited was not written for this deployment, and two of one mind do no harm.
+    is_harm = bool(old.path or current.path) and old.text != current.text
+    severity: Severity = "error" if is_harm else "warning"
+    return at("KS110", old, message, help, severity=severity, related=(current.origin,))
 
 
 def _variables_of(situation: Situation) -> EngineTable | None:

@@ -11,6 +11,7 @@ from kimi_serve.schemas.provenance import Origin
 
 from ..resolver.engine_view import ARGS, Given
 from ..resolver.situation import Situation
+from .front import ADMIN_PORT
 from .given import host, is_loopback, last_word, port, switch, words
 
 _LISTENERS = {
@@ -37,6 +38,7 @@ _RANGE_LENGTH = 7
 _HIGHEST = 65535
 _MEETING_PLACES = ("engine.nodes.address", "--dist-init-addr", "--nccl-init-addr")
 _GRPC_DISTANCE = 10000
+_STATUS = "engine.status_port"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ def port_conflicts(situation: Situation) -> Iterator[Finding]:
         if clash is not None:
             yield _finding(listener, clash, f"{listener.name} and {clash.name} both take")
         taken.append(listener)
+    yield from _status(situation, taken)
     if server is not None and situation.kind == "sglang":
         yield from _derived(situation, server, taken[1:])
     yield from _encoders(situation, server)
@@ -80,6 +83,20 @@ def _flags(situation: Situation) -> Iterator[_Listener]:
     number = _number(address.text.rpartition(":")[2]) if address else 0
     if address and number and _is_first_node(situation):
         yield _Listener(number, address.name, address.origin, address.path)
+
+
+def _status(situation: Situation, taken: list[_Listener]) -> Iterator[Finding]:
+    """Find the launcher's own listener beside an engine on the port of another one."""
+    number = situation.settings.engine.status_port
+    if situation.kind == "none" or not number:
+        return
+    admin = situation.settings.server.admin_port
+    if admin:
+        taken = [*taken, _Listener(admin, ADMIN_PORT, situation.origin(ADMIN_PORT), ADMIN_PORT)]
+    listener = _Listener(number, _STATUS, situation.origin(_STATUS), _STATUS)
+    clash = next((each for each in taken if each.port == number), None)
+    if clash is not None:
+        yield _finding(listener, clash, f"{_STATUS} and {clash.name} both take")
 
 
 def _meeting_place(situation: Situation) -> Given | None:

@@ -18,6 +18,15 @@ from .given import Word, value_origin, words
 
 _TWIN = "SGL_FORCE_CPU_IMAGE_PREPROCESSING"
 _ASSIGNMENT = re.compile(r"[A-Z][A-Z0-9_]*=.*", re.DOTALL)
+# Texts to the parser, JSON to what reads them.
+_JSON_TEXTS = (
+    "--additional-config",
+    "--hf-overrides",
+    "--json-model-override-args",
+    "--model-loader-extra-config",
+)
+# Numbers with a unit, which vLLM reads inside JSON too.
+_UNIT = r"\b[0-9]+(\.[0-9]+)?[kKmMgGtT]\b(?=\s*[,}\]])"
 _BARE_KEY = re.compile(r"(?<=[{,])\s*([A-Za-z_][\w-]*)\s*(?=:)")
 _BARE_VALUE = re.compile(r"(?<=:)\s*([A-Za-z_][\w./-]*)\s*(?=[,}])")
 
@@ -120,12 +129,16 @@ def lost_quotes(situation: Situation) -> Iterator[Finding]:
     """Find JSON that lost its quotes on the way through a shell (KS602)."""
     for word in words(situation):
         flag = word.argument.flag
-        if flag is not None and flag.type == "json" and not word.argument.key:
+        if flag is None or word.argument.key:
+            continue
+        if flag.type == "json" or flag.flag in _JSON_TEXTS:
             yield from _json_finding(word)
 
 
 def _json_finding(word: Word) -> Iterator[Finding]:
     if _is_json(word.text) or not re.match(r"\s*[{\[]|[A-Za-z_]\w*=", word.text):
+        return
+    if _is_json(re.sub(_UNIT, "0", word.text)):
         return
     mended = _requoted(word.text)
     fix: Fix | None = None

@@ -31,7 +31,7 @@ def device_findings(situation: Situation) -> Iterator[Finding]:
     elif not situation.is_one_of(KIMI):
         message = f"{inner.name} beats {flag.name} {flag.text} without a word"
         related = (inner.at_value.origin,)
-        yield at("KS203", flag, message, "keep one of them", related=related)
+        yield at("KS203", flag, message, "keep one of them", severity="warning", related=related)
 
 
 def _refused(situation: Situation, refused: Given, flag: Given | None) -> Finding:

@@ -20,6 +20,7 @@ from ..resolver.devices import decide_devices
 from ..resolver.engine_view import ENV, Given
 from ..resolver.situation import OLD_SWITCH, SWITCH, Situation
 from ..sources.characters import shown
+from .given import answers_clients
 from .wording import at, on
 
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^:\[\]\s/]+):([0-9]{1,5})")
@@ -31,12 +32,14 @@ def settings_without_equivalent(situation: Situation) -> Iterator[Finding]:
     """Say which settings the engine cannot be told (KS202)."""
     if situation.kind == "none":
         return
+    serves = answers_clients(situation)
     for path, why in WITHOUT[situation.kind].items():
-        if situation.is_set(path) and situation.has_images:
+        # What a machine behind the first does not do, the settings of all machines may say.
+        if serves and situation.is_set(path) and situation.has_images:
             message = f"{path} has no effect on {situation.engine_name}: {why}"
             yield on(situation, "KS202", path, message)
     folders = situation.settings.media.allowed_local_dirs
-    if situation.kind == "vllm" and len(folders) > 1:
+    if situation.kind == "vllm" and serves and len(folders) > 1:
         message = (
             f"{_LOCAL} has no effect on {situation.engine_name}: it takes one folder, not "
             f"{len(folders)}, and gets none"

@@ -11,7 +11,15 @@ from kimi_serve.schemas.hub_id import is_hub_id
 from ..resolver.engine_view import ARGS, ENV, Given
 from ..resolver.situation import Situation
 from ..sources.characters import printable
-from .given import host, is_public, variable_value_origin, variables, words
+from .given import (
+    Word,
+    answers_clients,
+    host,
+    is_public,
+    variable_value_origin,
+    variables,
+    words,
+)
 
 _SECRET_FLAG = re.compile(r"--(.*-)?(api-key|password|secret|hf-token|auth-token)")
 _SECRET_NAME = re.compile(
@@ -21,7 +29,8 @@ _SECRET_NAME = re.compile(
 _SECRET_VALUE = re.compile(
     r"(sk-|hf_|ghp_|github_pat_|xox[abp]-|AKIA)[A-Za-z0-9_-]{8,}|[a-z0-9+]+://[^/@\s:]*:[^/@\s]+@.*"
 )
-_NO_SECRET = re.compile(r"|0|1|true|false|yes|no|on|off|none|null|/.*|~.*", re.IGNORECASE)
+# Switches, small numbers, paths: what is named like a secret and is none.
+_NO_SECRET = re.compile(r"|[0-9]{1,5}|true|false|yes|no|on|off|none|null|/.*|~.*", re.IGNORECASE)
 _MOVING = ("main", "master", "head", "latest")
 
 
@@ -61,7 +70,7 @@ def literal_secrets(situation: Situation) -> Iterator[Finding]:
     for word in words(situation):
         is_secret_flag = _SECRET_FLAG.fullmatch(word.flag) and not _NO_SECRET.fullmatch(word.text)
         is_secret = bool(is_secret_flag or _SECRET_VALUE.fullmatch(word.text))
-        if is_secret and not _is_referred(situation, word.text):
+        if is_secret and not _is_word_referred(situation, word):
             key = word.flag == "--api-key"
             yield Finding(
                 "KS505",
@@ -72,7 +81,8 @@ def literal_secrets(situation: Situation) -> Iterator[Finding]:
                 help="write server.api_key: {env: NAME} instead" if key else 'write "${NAME}"',
             )
     for name, text in situation.settings.engine.env.items():
-        if _is_secret_variable(situation, name, text) and not _is_referred(situation, text):
+        is_referred = (ENV, name) in situation.loaded.written or _is_referred(situation, text)
+        if _is_secret_variable(situation, name, text) and not is_referred:
             yield Finding(
                 "KS505",
                 "error",
@@ -91,6 +101,17 @@ def _is_secret_variable(situation: Situation, name: str, text: str) -> bool:
     )
 
 
+def _is_word_referred(situation: Situation, word: Word) -> bool:
+    """Tell whether the item that holds a value refers to a variable."""
+    places = range(word.argument.position, word.argument.end)
+    items = (situation.settings.engine.args[place] for place in places)
+    is_written = any(
+        (ARGS, place) in situation.loaded.written and item.endswith(word.text)
+        for place, item in zip(places, items, strict=True)
+    )
+    return is_written or _is_referred(situation, word.text)
+
+
 def _is_referred(situation: Situation, text: str) -> bool:
     """Tell whether the text came from a variable by `${NAME}`: the file does not hold it then."""
     return "${" in text or text in (situation.env or {}).values()
@@ -100,6 +121,8 @@ def public_without_key(situation: Situation) -> Iterator[Finding]:
     """Find an address that others reach and no key that they need (KS506)."""
     listens = host(situation)
     if not is_public(listens.text) or situation.given("server.api_key") is not None:
+        return
+    if not answers_clients(situation):
         return
     if situation.kind == "none" and situation.settings.server.previous_api_key is not None:
         return

@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kimi_serve.schemas.engine_facts import BooleanOutcome, EnvFacts, FlagFacts, read_boolean
-from kimi_serve.schemas.findings import Edit, Finding, Fix
+from kimi_serve.schemas.findings import Edit, Finding, Fix, Severity
 
 from ..engine_command import EngineArgument
 from ..engine_hints import hint_for
+from ..engines.sglang import IO_WORKERS, write_sglang
+from ..resolver.devices import decide_devices
 from ..resolver.engine_view import ARGS, Given, origin_of
 from ..resolver.situation import Situation
 from ..sources.characters import shown
 from ..sources.environment import ENGINE_SWITCH, ENGINE_SWITCH_TWIN
+from .engine_numbers import forms_of, is_human_number
 from .given import config_argument
+from .image_work import workers_prepare_images
 from .wording import at, json_object
 
 _TRUE = frozenset(("1", "true", "yes", "y", "on", "t"))
@@ -37,14 +41,14 @@ def flag_values(situation: Situation) -> Iterator[Finding]:
             yield at("KS104", given, hint.text, f"write {hint.instead}" if hint.instead else None)
             continue
         for index, text in enumerate(argument.values):
-            problem = _problem(argument.flag, text)
+            problem = _problem(argument.flag, text, situation.kind)
             if problem:
                 place = argument.position + (0 if argument.inline else index + 1)
                 given = Given(argument.spelling, text, situation.loaded.item(ARGS, place), ARGS)
                 yield at("KS104", given, f"{argument.spelling} {problem}")
 
 
-def _problem(flag: FlagFacts, text: str) -> str:
+def _problem(flag: FlagFacts, text: str, engine: str) -> str:
     """Say what is wrong with a value, "" when nothing is."""
     if flag.is_switch or "${" in text:
         return ""
@@ -52,6 +56,8 @@ def _problem(flag: FlagFacts, text: str) -> str:
         return f"takes one of {', '.join(map(str, flag.choices))}, not {shown(text)}"
     if flag.type == "int" and not _reads(int, text):
         return f"takes a whole number, not {shown(text)}"
+    if flag.type == "human-int" and not is_human_number(engine, flag.flag, text):
+        return f"takes a whole number such as {forms_of(engine)}, not {shown(text)}"
     if flag.type == "float" and not _reads(float, text):
         return f"takes a number, not {shown(text)}"
     return ""
@@ -104,7 +110,10 @@ def _boolean(situation: Situation, given: Given, facts: EnvFacts) -> Iterator[Fi
         fix = Fix("safe", (Edit(value.name, value.line, value.column, end, text),))
     message = f"{given.name}={shown(given.text)}: {situation.engine_name} {_reading(outcomes)}"
     help = "write 1 or 0: every parser reads them alike"
-    yield at("KS107", given.at_value, message, help, fix=fix)
+    # What is inherited was not written for this deployment, and most of it does no harm.
+    is_harm = bool(given.path) or "crash" in outcomes.values()
+    severity: Severity = "error" if is_harm else "warning"
+    yield at("KS107", given.at_value, message, help, severity=severity, fix=fix)
 
 
 def _reading(outcomes: Mapping[str, BooleanOutcome]) -> str:
@@ -134,6 +143,9 @@ def _other_kind(situation: Situation, given: Given, facts: EnvFacts) -> Iterator
 def odd_values(situation: Situation) -> Iterator[Finding]:
     """Say which values the engine's parser takes and should not (KS104)."""
     if situation.kind == "sglang":
+        yield from _served_name(situation)
+        yield from _health_timeout(situation)
+        yield from _io_workers(situation)
         yield from _batch_timeout(situation)
         yield from _process_config(situation)
         device = situation.flag("--disaggregation-ib-device")
@@ -156,6 +168,62 @@ def odd_values(situation: Situation) -> Iterator[Finding]:
             yield at("KS104", given.at_value, message, "write a number from 1 to 65535")
 
 
+def _served_name(situation: Situation) -> Iterator[Finding]:
+    """Say that a colon in the name stands for an adapter; without a name the model is it."""
+    given = situation.given("model.served_name")
+    what = "" if given is not None else ", which names the model where model.served_name does not"
+    given = given or situation.given("model.path")
+    # Object stores are named by themselves.
+    if given is None or given.is_open or ":" not in given.text or "://" in given.text:
+        return
+    message = f"{given.name}: {situation.engine_name} refuses a name with a colon{what}"
+    help = "set model.served_name without a colon" if what else "write another character"
+    yield at("KS104", given.at_value, message, help)
+
+
+_HEALTH_TIMEOUT = "SGLANG_UVICORN_WORKER_HEALTHCHECK_TIMEOUT"
+_USUAL_HEALTH_S = 10
+
+
+def _health_timeout(situation: Situation) -> Iterator[Finding]:
+    given = situation.variable(_HEALTH_TIMEOUT)
+    number = situation.whole(given)
+    if given is None or number is None or situation.num_workers < 2 or number >= _USUAL_HEALTH_S:
+        return
+    message = (
+        f"{given.name}={number} s is less than the {_USUAL_HEALTH_S} s that are usual: a worker "
+        "that is busy with images answers later, and is killed"
+    )
+    help = "remove it: with several workers 60 is set"
+    yield at("KS104", given.at_value, message, help, severity="warning")
+
+
+def _io_workers(situation: Situation) -> Iterator[Finding]:
+    """Say that SGLang dies of a number of threads that is none."""
+    given = situation.variable(IO_WORKERS)
+    if given is None or given.is_open or _is_count(given.text):
+        return
+    if not situation.has_images or not workers_prepare_images(situation):
+        return
+    flags = write_sglang(situation, decide_devices(situation)).flags
+    own = situation.flag("--mm-io-worker-num")
+    is_said = any(flag.name == "--mm-io-worker-num" for flag in flags)
+    if is_said or (own is not None and situation.whole(own) != 0):
+        return
+    message = (
+        f"{given.name} takes a whole number of threads, not {shown(given.text)}: every worker of "
+        f"{situation.engine_name} dies of it"
+    )
+    yield at("KS104", given.at_value, message, "write a number, or remove it")
+
+
+def _is_count(text: str) -> bool:
+    try:
+        return int(text) > 0
+    except ValueError:
+        return False
+
+
 def _batch_timeout(situation: Situation) -> Iterator[Finding]:
     given = situation.flag("--dynamic-batch-tokenizer-batch-timeout")
     if given is None or not _reads(float, given.text) or float(given.text) < 0.5:
@@ -175,7 +243,8 @@ def _process_config(situation: Situation) -> Iterator[Finding]:
     for key in json_object(given):
         if key not in ("image", "video", "audio"):
             message = f"{given.name}: nobody reads the key {shown(key)}, and nobody says so"
-            yield at("KS104", given.at_value, message, "the keys are image, video and audio")
+            help = "the keys are image, video and audio"
+            yield at("KS104", given.at_value, message, help, severity="warning")
 
 
 def several_nodes(situation: Situation) -> Iterator[Finding]:
@@ -191,12 +260,16 @@ def several_nodes(situation: Situation) -> Iterator[Finding]:
         yield at("KS104", rank.at_value, message, help, related=related)
     flag = "--dist-init-addr" if situation.kind == "sglang" else "--master-addr"
     is_ray = situation.flag("--use-ray") or situation.flag("--distributed-executor-backend")
-    has_address = situation.flag(flag) or situation.settings.engine.nodes.address
+    has_flag = any(situation.flag(each) for each in (flag, "--nccl-port"))
+    has_address = has_flag or situation.settings.engine.nodes.address is not None
     is_alone = not has_address and not is_ray and config_argument(situation) is None
     if nodes is not None and count > 1 and is_alone:
         wanted = flag if nodes.path == ARGS else "engine.nodes.address"
         message = f"{nodes.name} {count} without {wanted}: the nodes cannot find each other"
-        yield at("KS105", nodes, message, f"add {wanted} with the address of node 0")
+        help = f"add {wanted} with the address of node 0"
+        # vLLM's own is 127.0.0.1, which is right where both are on one machine.
+        severity: Severity = "error" if situation.kind == "sglang" else "warning"
+        yield at("KS105", nodes, message, help, severity=severity)
 
 
 def missing_model(situation: Situation) -> Iterator[Finding]:
@@ -207,9 +280,17 @@ def missing_model(situation: Situation) -> Iterator[Finding]:
     is_word = any(_is_word(argument) for argument in situation.arguments)
     # A file of the engine's own may name it.
     if model is None and not is_word and config_argument(situation) is None:
-        given = Given("model.path", "", situation.origin("engine.kind"), "model.path")
-        message = f"no model is configured, and {situation.kind} does not start without one"
+        given = Given("model.path", "", situation.origin("engine.kind"), "engine.kind")
+        default = _default_model(situation)
+        without = f"would serve {default}" if default else "does not start without one"
+        message = f"no model is configured, and {situation.kind} {without}"
         yield at("KS105", given, message, "set model.path (--model-path, KIMI_SERVE_MODEL__PATH)")
+
+
+def _default_model(situation: Situation) -> str:
+    """Give the model that vLLM takes when it is told none."""
+    flag = situation.table.by_spelling.get("--model") if situation.table else None
+    return str(flag.default) if flag is not None and flag.default else ""
 
 
 def _is_word(argument: EngineArgument) -> bool:

@@ -23,6 +23,8 @@ def secrets_of_settings(settings: LaunchPlan | LoadedSettings) -> Known:
             found |= secrets_of(one)
     server = settings.settings.server
     keys = filter(None, (server.api_key, server.previous_api_key))
+    if isinstance(settings, LaunchPlan) and settings.launch is not None:
+        found |= set(settings.launch.secrets())  # also the second of several keys
     return Known(found | {key.get_secret_value() for key in keys})
 
 

@@ -67,6 +67,24 @@ def _is_secret_word(words: list[str], index: int) -> bool:
     return word in _BEFORE and before not in _BEFORE[word] and after not in _AFTER[word]
 
 
+# Texts, not patterns: hardly any profile needs them, and to compile one takes its time.
+_REFERRED = r"\$?\{?\$?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}?|%(?P<dos>[A-Za-z_][A-Za-z0-9_]*)%"
+_LIKE_A_NAME = r"[A-Z][A-Z0-9]*([-. ][A-Z0-9]+)*"
+
+
+def meant_variable(text: str) -> str:
+    """Give the variable that was meant by `$NAME`, `${NAME}` or `MY-KEY`, "" for none.
+
+    Only what is surely a name: anything else may be the secret itself.
+    """
+    match = re.fullmatch(_REFERRED, text.strip())
+    name = (match["name"] or match["dos"]) if match else ""
+    if name:
+        return name if name != text and name.isupper() else ""
+    word = re.sub(r"[-. ]", "_", text.strip())
+    return word if re.fullmatch(_LIKE_A_NAME, text.strip()) and is_secret_name(word) else ""
+
+
 def begins_like_flag(text: str) -> bool:
     """Say whether a text is an option, also with the dashes that word processors make."""
     return fold_dashes(text).startswith("-")

@@ -8,7 +8,13 @@ from typing import Any, cast
 
 import yaml
 
-from .names import begins_like_flag, is_next_flag, is_secret_flag, is_secret_name
+from .names import (
+    begins_like_flag,
+    is_next_flag,
+    is_secret_flag,
+    is_secret_name,
+    meant_variable,
+)
 from .shapes import Range, parts_of, shaped_in, spelt_parts
 from .trees import secrets_of
 
@@ -19,6 +25,8 @@ _REFERENCE = re.compile(
     r"|file:\s*[\"']?[\w.~-]*(/[\w.-]+)+[\"']?)\s*\}?"
     r"|[\"']?\$\{(?P<text>[A-Z_][A-Z0-9_]*)\}[\"']?|null|~|true|false|\"\"|''|"
 )
+# A name that is written as no name is: `{env: "${NAME}"}`, which the reader refuses.
+_ODD_REFERENCE = r"\{?\s*env:\s*[\"']?(?P<env>[^\"'\n]*?)[\"']?\s*\}?"
 _COMMENT = re.compile(r"(?:^|(?<=\s))#[^\r\n]*")
 
 
@@ -119,10 +127,13 @@ class _Walk:
             outer.values |= values
 
     def _is_reference(self, start: int, end: int) -> bool:
-        match = _REFERENCE.fullmatch(self._text[start:end].strip())
+        text = self._text[start:end].strip()
+        match = _REFERENCE.fullmatch(text)
         if match is not None:
             self.variables |= {name for name in (match["env"], match["text"]) if name}
-        return match is not None
+            return True
+        odd = re.fullmatch(_ODD_REFERENCE, text) if "env:" in text else None
+        return odd is not None and bool(meant_variable(odd["env"]))
 
     def _is_inside_secret(self) -> bool:
         return any(frame.is_secret for frame in self._frames)

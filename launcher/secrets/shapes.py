@@ -27,7 +27,12 @@ _HEADER = (
     r"\b(?i:bearer|basic)\s+(?P<header>"
     r"(?=\S{0,40}[0-9=]|\S{0,40}[a-z]\S{0,40}[A-Z])[A-Za-z0-9._~+/=-]{8,})"
 )
-_SHAPE = re.compile("|".join((_TOKEN, _LOGIN, _PEM, _HEADER)))
+# `user:password@host` without a scheme; `image:tag@sha256:...` is none.
+_PAIR = r"(?<![\w.%+:/@-])[\w.%+-]{1,64}:(?P<pair>[^\s/'\"@:]{1,128})@(?!sha\d)(?=[A-Za-z0-9\[])"
+_SHAPE = re.compile("|".join((_TOKEN, _LOGIN, _PEM, _HEADER, _PAIR)))
+# In the query of a URL: a name that is secret, or that of a signature.
+_QUERY = re.compile(r"[?&;](?P<name>[\w.%-]{1,64})=(?P<value>[^\s&#'\"]+)")
+_SIGNED = r"(?i)(.*[-_.])?(sig|signature|sas|jwt|key|pass|pwd)"
 _JOINED = re.compile(r"(?<![\w-])(?P<name>--?[A-Za-z][\w-]*)=(?P<value>[^\s,;]+)")
 
 _QUOTED = r"\"(?P<double>(?:[^\"\\]|\\.)*)\"|'(?P<single>[^']*)'"
@@ -49,6 +54,10 @@ def shaped_in(text: str) -> Iterator[Range]:
     """Give what is a secret whatever stands around it; safe to ask of our own sentences."""
     for match in _SHAPE.finditer(text):
         yield match.span(match.lastgroup or 0)
+    for match in _QUERY.finditer(text) if "=" in text else ():
+        is_secret = is_secret_name(match["name"]) or re.fullmatch(_SIGNED, match["name"])
+        if is_secret and not is_reference(match["value"]):
+            yield match.span("value")
     for match in _JOINED.finditer(text):
         if is_secret_flag(match["name"]) and not is_reference(match["value"]):
             yield match.span("value")

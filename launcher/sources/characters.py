@@ -99,6 +99,8 @@ def shown(text: str) -> str:
 
 def printable(name: str) -> str:
     """Give `name` with everything escaped that a terminal would act on or could not encode."""
+    if name.isprintable():
+        return name
     return "".join(
         character if character.isprintable() else repr(character)[1:-1] for character in name
     )

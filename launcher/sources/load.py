@@ -23,6 +23,7 @@ from .environment import read_engine_environment, read_environment
 from .flags import read_flags
 from .layers import Layer, Leaf
 from .profile import read_profiles
+from .references import refers
 from .scalars import REDACTED
 
 
@@ -91,6 +92,7 @@ def merge(layers: Layers) -> LoadedSettings:
         items={path: leaf.items for path, leaf in winners.items() if leaf.items},
         entries={path: leaf.entries for path, leaf in winners.items() if leaf.entries},
         references=dict(_references(winners.values())),
+        written=dict(_written(winners.values())),
     )
 
 
@@ -101,6 +103,20 @@ def _references(leaves: Iterable[Leaf]) -> Iterator[tuple[str, str]]:
         variable = leaf.origin.name if is_own else leaf.variable
         if variable:
             yield leaf.path, variable
+
+
+def _written(leaves: Iterable[Leaf]) -> Iterator[tuple[tuple[str, int | str], str]]:
+    """Give the items and entries that refer to variables, as they are written."""
+    for leaf in leaves:
+        if not (leaf.items or leaf.entries):
+            continue  # a source that has no places reads no references
+        raw: Any = leaf.raw
+        parts: list[tuple[int | str, Any]] = []
+        parts += cast("dict[str, Any]", raw).items() if leaf.entries else ()
+        parts += enumerate(cast("list[Any]", raw)) if leaf.items else ()
+        for key, text in parts:
+            if isinstance(text, str) and refers(text):
+                yield (leaf.path, key), text
 
 
 def _histories(layers: Layers) -> dict[str, list[tuple[Origin, Any]]]:

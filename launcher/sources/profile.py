@@ -12,9 +12,10 @@ from kimi_serve.schemas.provenance import Origin
 
 from .characters import bare, find_odd, is_invisible, plain_for, printable, shown
 from .files import read_file
+from .glued import note_glued
 from .layers import Layer, Leaf, Mend, Notes, RefusedError, Span
 from .paths import Surroundings, absolute, working_folder
-from .suggest import similar_key, suggest_key
+from .suggest import flag_of_engine, similar_key, suggest_key
 from .yaml_leaves import note_repeat, read_node, repeated_keys
 from .yaml_nodes import Broken, Items, Node, Scalar, Table, scalar_kind
 from .yaml_tree import MAX_BYTES, parse_yaml
@@ -89,6 +90,8 @@ class _Reader:
             for parent in _parents(parents, notes):
                 self._extend(parent, name, folder, chain, notes)
             leaves = read_sections(root, Surroundings(folder, self._env), notes)
+        elif isinstance(root, Scalar) and note_glued(root, "", notes):
+            pass
         elif root is not None and not _is_nothing(root):
             kind = "a list" if isinstance(root, Items) else "a single value"
             notes.add(
@@ -183,6 +186,8 @@ def _read_section(
             help="remove it, or give it a setting",
             mend=_emptied(key, node),
         )
+    elif isinstance(node, Scalar) and note_glued(node, section, notes):
+        pass
     elif not isinstance(node, Broken):
         what = "a list" if isinstance(node, Items) else "one value"
         notes.add(
@@ -201,17 +206,30 @@ def _read_keys(section: str, table: Table, place: Surroundings, notes: Notes) ->
     leaves: list[Leaf] = []
     for key, node in _entries(table):
         path = f"{section}.{key.text}"
-        field = setting_fields().get(path)
-        if path in sections():
+        # A path with dots is no key: `nodes.count` beside `nodes` would be dropped in silence.
+        field = setting_fields().get(path) if key.text in keys_of(section) else None
+        if path in sections() and key.text in keys_of(section):
             leaves += _read_section(path, key, node, place, notes)
         elif field is None:
-            _note_unknown(key, section, notes)
+            _note_unknown(key, section, notes, _engine_flag(section, key, table))
         elif leaf := read_node(field, key.span, node, place, notes):
             leaves.append(leaf)
     return leaves
 
 
-def _note_unknown(key: Scalar, section: str | None, notes: Notes) -> None:
+def _engine_flag(section: str, key: Scalar, table: Table) -> str:
+    """Name the option of an engine that somebody wrote as a key of `engine`, "" for none."""
+    if not section.startswith("engine"):
+        return ""
+    kinds = [
+        node.text
+        for other, node in table.entries
+        if other.text == "kind" and isinstance(node, Scalar)
+    ]
+    return flag_of_engine(key.text, kinds[0] if kinds else "")
+
+
+def _note_unknown(key: Scalar, section: str | None, notes: Notes, engine_flag: str = "") -> None:
     path = bare(f"{section}.{key.text}" if section else key.text)
     odd = find_odd(key.text)
     if odd:
@@ -225,6 +243,8 @@ def _note_unknown(key: Scalar, section: str | None, notes: Notes) -> None:
         )
         return
     suggestion = suggest_key(section, key.text)
+    if engine_flag:
+        suggestion = f"it belongs in `engine.args` as {engine_flag}"
     where = f" in `{section}`" if section else ""
     message = f"unknown key `{bare(key.text)}`{where}"
     notes.add(
@@ -233,7 +253,7 @@ def _note_unknown(key: Scalar, section: str | None, notes: Notes) -> None:
         key.span,
         path=path,
         help=_keys_of(section),
-        mend=_renamed(key, section),
+        mend=None if engine_flag else _renamed(key, section),
     )
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pydantic import SecretStr
 
 from kimi_serve.schemas.fields import SettingField
 
+from ..secrets.names import meant_variable
+from ..secrets.shapes import mask
 from .characters import bare, shown
 from .files import read_file
+from .glued import note_glued
 from .layers import UNSET, Mend, Notes, RefusedError, Unset
 from .paths import Surroundings, absolute
 from .scalars import REDACTED, refuse_odd
@@ -19,6 +22,9 @@ from .suggest import nearest
 from .yaml_nodes import Broken, Items, Node, Scalar, Table, scalar_kind
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|(?P<broken>\$\{)")
+NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""What a variable can be called."""
+
 # Only what looks like a variable or a path is ever repeated: it may be the secret itself.
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _FILE = re.compile(r"[\w.~-]*(/[\w.-]+)+", re.ASCII)
@@ -54,6 +60,25 @@ def expand(text: str, env: Mapping[str, str] | None) -> str | None:
     return "".join([*pieces, text[last:]]) if is_known else None
 
 
+def refers(text: str) -> bool:
+    """Say whether a text names a variable."""
+    return any(match["name"] for match in _REFERENCE.finditer(text))
+
+
+def pieces(text: str) -> Iterator[tuple[str, str]]:
+    """Give a text in its pieces, each (literal, "") or ("", the variable that stands there)."""
+    last = 0
+    for match in _REFERENCE.finditer(text):
+        before = text[last : match.start()] + ("" if match["name"] else "${")
+        if before:
+            yield before, ""
+        if match["name"]:
+            yield "", match["name"]
+        last = match.end()
+    if text[last:]:
+        yield text[last:], ""
+
+
 def _look_up(name: str, env: Mapping[str, str]) -> str:
     value = env.get(name, "")
     if not value:
@@ -66,12 +91,15 @@ def read_secret(
     field: SettingField, node: Node, place: Surroundings, notes: Notes
 ) -> SecretStr | Unset:
     """Read `{env: NAME}` or `{file: PATH}`; nothing of any other form is ever repeated."""
+    if isinstance(node, Scalar) and note_glued(node, field.path, notes):
+        return UNSET
     if isinstance(node, Table) and len(node.entries) == 1:
         ((key, value),) = node.entries
         if isinstance(value, Broken):
             return UNSET
         if isinstance(value, Scalar) and scalar_kind(value) == "str" and value.text:
             if key.text == "env":
+                _check_name(field, value.text, is_flag=notes.place(node.span).kind == "flag")
                 return _from_variable(field, value.text, place)
             if key.text == "file":
                 return _from_file(field, value.text, place)
@@ -109,8 +137,24 @@ def _refused(field: SettingField, node: Node, *, is_flag: bool) -> RefusedError:
     if isinstance(node, Table) and (not node.entries or _is_incomplete(node)):
         return RefusedError("KS104", f"`{field.path}` takes one of `env` and `file`", help)
     place = "--set" if is_flag else "a file"
+    return _literal(field, place, help)
+
+
+def _literal(field: SettingField, place: str, help: str) -> RefusedError:
     message = f"`{field.path}` is a secret and must not stand in {place}"
     return RefusedError("KS505", message, help)
+
+
+def _check_name(field: SettingField, name: str, *, is_flag: bool) -> None:
+    """Refuse what no variable is called: a reference in a reference, or the secret itself."""
+    if NAME.fullmatch(name) and mask(name) == name:
+        return
+    meant = meant_variable(name)
+    if meant:
+        message = f"`{field.path}`: `env` takes the bare name of a variable"
+        raise RefusedError("KS104", message, f"write {{env: {meant}}}")
+    help = f"write {{env: NAME}}, the name of the variable that holds it, or set {field.env_name}"
+    raise _literal(field, "--set" if is_flag else "a file", help)
 
 
 def _is_incomplete(node: Table) -> bool:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import cache
 
-from kimi_serve.schemas.fields import ENV_PREFIX, SettingField, keys_of, setting_fields
+from kimi_serve.schemas.fields import (
+    ENV_PREFIX,
+    SettingField,
+    keys_of,
+    sections,
+    setting_fields,
+)
 
-from .near import closest
+from .near import closest, slips
+from .opposites import means_opposite
 
 # Upstream's own switch, spelt as a key of a profile or with our prefix.
 _UPSTREAM = {"sglang_force_cpu_image_preprocessing": "image.force_cpu_preprocessing"}
 _MAX_LENGTH = 80
+_MAX_SLIPPED = 16
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str | None:
@@ -30,13 +39,28 @@ def suggest_key(section: str | None, key: str) -> str | None:
     word = _normalise(key)
     if word in own:
         return f"did you mean `{word}`?"
+    dotted = _dotted_key(section, key.strip())
+    if dotted:
+        return dotted
     field = _by_alias().get(word)
     if field and field.name != word:
-        return f"write `{field.name}` under `{field.section}`"
+        turned = ", which means the opposite" if means_opposite(word, field.name) else ""
+        return f"write `{field.name}` under `{field.section}`{turned}"
     homes = _by_name().get(word, ())
     if homes:
         return f"`{word}` belongs under {_alternatives(home.section for home in homes)}"
-    return _close_key(own, word)
+    flag = flag_of_engine(key, "") if nearest(word, own) is None else ""
+    return f"it belongs in `engine.args` as {flag}" if flag else _close_key(own, word)
+
+
+def _dotted_key(section: str | None, key: str) -> str | None:
+    """Say where a key with dots belongs: a profile has sections instead."""
+    path = f"{section}.{key}" if section else key
+    if "." not in key or path not in {**setting_fields(), **sections()}:
+        return None
+    home, _, name = path.rpartition(".")
+    inner = home.removeprefix(f"{section}.") if section else home
+    return f"write `{name}` under `{inner}`"
 
 
 def similar_key(section: str | None, key: str) -> str | None:
@@ -45,18 +69,26 @@ def similar_key(section: str | None, key: str) -> str | None:
     word = _normalise(key)
     if word in own:
         return word
-    is_elsewhere = word in _by_alias() or word in _by_name()
-    return None if is_elsewhere else nearest(word, own)
+    if word in _by_alias() or word in _by_name() or _dotted_key(section, key.strip()):
+        return None
+    match = nearest(word, own)
+    return None if match is None or means_opposite(word, match) else match
 
 
 def _close_key(own: Iterable[str], word: str) -> str | None:
-    match = nearest(word, own)
-    if match:
-        return f"did you mean `{match}`?"
-    match = nearest(word, _by_name())
-    if match:
-        homes = _alternatives(home.section for home in _by_name()[match])
-        return f"did you mean `{match}` under {homes}?"
+    """Look near the word, then near what it was before a slip of two letters."""
+    for each in (word, *(slips(word) if len(word) <= _MAX_SLIPPED else ())):
+        match = nearest(each, own)
+        if match:
+            if means_opposite(word, match):
+                return f"the nearest is `{match}`, which means the opposite"
+            return f"did you mean `{match}`?"
+        match = nearest(each, _by_name())
+        if match:
+            homes = _alternatives(home.section for home in _by_name()[match])
+            if means_opposite(word, match):
+                return f"the nearest is `{match}` under {homes}, which means the opposite"
+            return f"did you mean `{match}` under {homes}?"
     return None
 
 
@@ -72,7 +104,7 @@ def suggest_variable(name: str) -> str | None:
         return homes[0].env_name
     by_tail = {field.parameter: field for field in setting_fields().values()}
     match = nearest(tail, by_tail)
-    return by_tail[match].env_name if match else None
+    return by_tail[match].env_name if match and not means_opposite(tail, match) else None
 
 
 def suggest_path(path: str) -> str | None:
@@ -81,7 +113,8 @@ def suggest_path(path: str) -> str | None:
     if field:
         return field.path
     homes = _by_name().get(_normalise(path.rpartition(".")[2]), ())
-    return homes[0].path if len(homes) == 1 else nearest(path, setting_fields())
+    match = homes[0].path if len(homes) == 1 else nearest(path, setting_fields())
+    return None if match is None or means_opposite(path, match) else match
 
 
 def flag_of(text: str) -> str | None:
@@ -94,6 +127,24 @@ def flag_of(text: str) -> str | None:
         if field.negative_flag and word == field.negative_flag.removeprefix("--"):
             return field.negative_flag
     return None
+
+
+def flag_of_engine(key: str, engine: str) -> str:
+    """Give the flag that an engine takes under this name, "" for none.
+
+    Without an engine that is known: that of the first which has it.
+    """
+    from kimi_serve.schemas.engine_facts import engine_table, engines
+
+    word = key.strip().lstrip("-").replace("_", "-").casefold()
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,79}", word):
+        return ""
+    for kind in (engine,) if engine in engines() else engines():
+        table = engine_table(kind)
+        for spelling in (f"--{word}", f"--{word}-size", f"-{word}"):
+            if table is not None and spelling in table.by_spelling:
+                return table.by_spelling[spelling].flag
+    return ""
 
 
 def _normalise(word: str) -> str:

@@ -16,6 +16,7 @@ from kimi_serve.schemas.provenance import EntryOrigin, Origin
 
 from .characters import bare, find_odd_in_prose, plain_for, shown
 from .checks import allowed, check_value, must_be
+from .glued import note_glued
 from .layers import UNSET, Leaf, Mend, Notes, RefusedError, Span, Unset
 from .paths import Surroundings, place_value
 from .references import expand, read_secret
@@ -33,6 +34,7 @@ from .yaml_nodes import (
     int_value,
     is_old_number,
     old_bool,
+    old_meaning,
     scalar_kind,
 )
 from .yaml_numbers import odd_number
@@ -212,6 +214,7 @@ class _Reader:
         kind = scalar_kind(node)
         is_word = old_bool(node) is not None
         if kind == "str" and not is_word and not is_old_number(node):
+            self._note_old(node)
             return
         meaning = "a boolean to some readers" if is_word else _MEANINGS[kind]
         rule = "KS104" if kind in ("bool", "null") else "KS005"
@@ -222,6 +225,22 @@ class _Reader:
             _quoted_help(self._field, node),
             mend=_quoted(self._field, node) if rule == "KS005" else None,
         )
+
+    def _note_old(self, node: Scalar) -> None:
+        """Warn of what is text in YAML 1.2 and was none before."""
+        meaning = old_meaning(node)
+        if meaning and not self._field.choices:
+            path = self._field.path
+            written = json.dumps(node.text)
+            self._notes.add(
+                "KS005",
+                f"`{path}`: {bare(node.text)} is {meaning} in YAML 1.1; taken as text",
+                node.span,
+                severity="warning",
+                path=path,
+                help=f"write {written}",
+                mend=_instead(node, written),
+            )
 
     def _list(self, node: Node) -> Any:
         if isinstance(node, Scalar) and self._field.path == _ARGUMENTS and node.text.strip():
@@ -251,6 +270,8 @@ class _Reader:
         )
 
     def _mapping(self, node: Node) -> Any:
+        if isinstance(node, Scalar) and note_glued(node, self._field.path, self._notes):
+            return UNSET
         if not isinstance(node, Table):
             raise RefusedError("KS104", must_be(self._field, _shown_node(node)))
         for first, again in repeated_keys(node):

@@ -51,6 +51,13 @@ _FLOAT = re.compile(
     r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 )
 _OLD_BOOL = re.compile(r"(?P<true>y|Y|yes|Yes|YES|on|On|ON)|n|N|no|No|NO|off|Off|OFF")
+# Types of YAML 1.1 that 1.2 dropped: they are texts to it.
+_OLD_DATE = (
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt]|[ \t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}(\.[0-9]*)?"
+    r"([ \t]*(Z|[-+][0-9]{1,2}(:?[0-9]{2})?))?"
+)
+_OLD_SIGNS = {"=": "the sign of a default", "<<": "the sign of a merge"}
 _OLD_NUMBER = re.compile(
     r"[-+]?0[0-9_]+|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?"
     r"|[-+]?[0-9]+_[0-9_]*(\.[0-9_]*)?|[-+]?0b[01_]+|[-+]?0x[0-9a-fA-F]*_[0-9a-fA-F_]*"
@@ -92,6 +99,16 @@ def old_bool(scalar: Scalar) -> bool | None:
     """Give what a YAML 1.1 reader makes of yes, no, on, off, y, n; None for all else."""
     match = _OLD_BOOL.fullmatch(scalar.text) if scalar.is_plain else None
     return bool(match["true"]) if match else None
+
+
+def old_meaning(scalar: Scalar) -> str:
+    """Say what else than text a YAML 1.1 reader makes of a text, "" for nothing."""
+    if not scalar.is_plain:
+        return ""
+    text = scalar.text
+    if text[:4].isdigit() and text[4:5] == "-" and re.fullmatch(_OLD_DATE, text):
+        return "a date"
+    return _OLD_SIGNS.get(text, "")
 
 
 def is_old_number(scalar: Scalar) -> bool:
