@@ -82,7 +82,7 @@ def _write_tensors(
     grids = array("q", [side for _, image in done for side in image.grid_thw])
     patches = sum(image.shape[0] for _, image in done)
     shape = [patches, *done[0][1].shape[1:]]
-    tensors = [
+    tensors: list[Tensor[memoryview | bytes]] = [
         Tensor("pixel_values", spec.rules.dtype, shape, pixels),
         Tensor("grid_thws", "int64", [len(done), 3], [grids.tobytes()]),
     ]

@@ -48,7 +48,7 @@ _ROWS: tuple[tuple[str, str, Severity, Mending, str], ...] = (
     ("KS202", "no-effect-without", "warning", "no", "The setting does nothing without another."),
     ("KS203", "unsupported-combination", "error", "no", "The engine cannot do both at once."),
     ("KS204", "unsupported-hardware", "error", "no", "The hardware cannot do this."),
-    ("KS205", "engine-too-old", "error", "no", "The option is newer than the engine."),
+    ("KS205", "engine-too-old", "warning", "no", "The option is newer than the engine."),
     ("KS206", "image-options-on-text-model", "warning", "no", "The model takes no images."),
     ("KS207", "engine-version-unchecked", "warning", "no", "Nobody checked this engine version."),
     ("KS208", "checkpoint-disagreement", "warning", "no", "The checkpoint contradicts itself."),

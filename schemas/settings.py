@@ -268,7 +268,9 @@ class EngineSettings(Section):
 
 class GpuSettings(Section):
     ids: tuple[str, ...] | None = setting(
-        None, "GPUs to plan for, by index or UUID; null asks the driver."
+        None,
+        "GPUs to plan for and to use, by index or UUID; null asks the driver. An engine gets them "
+        "as CUDA_VISIBLE_DEVICES.",
     )
     total_mib: int | None = setting(
         None, "Memory of the first GPU in MiB; null asks the driver.", ge=1, le=2**24

@@ -152,7 +152,7 @@ def base_settings(engine: Engine) -> dict[str, Any]:
         "model.trust_remote_code": True,
         "engine.kind": engine,
         "engine.version": ENGINES[engine],
-        "gpu.ids": ["0", "1"],
+        "gpu.ids": [str(number) for number in range(8)],
         "gpu.total_mib": 143771,
     }
 

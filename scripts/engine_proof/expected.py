@@ -74,6 +74,8 @@ _SHARED: Mapping[str, tuple[Said, ...]] = {
     "media.allowed_domains": (
         Said("allowed_media_domains", lambda s: list(s.media.allowed_domains) or None),
     ),
+    # For the driver, which alone reads it.
+    "gpu.ids": (Said("CUDA_VISIBLE_DEVICES", lambda s: ",".join(s.gpu.ids or ()), variable=True),),
     "engine.nodes.count": (Said("nnodes", lambda s: s.engine.nodes.count, always=True),),
     "engine.nodes.rank": (Said("node_rank", lambda s: s.engine.nodes.rank, always=True),),
 }

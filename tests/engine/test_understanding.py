@@ -98,7 +98,8 @@ def test_every_setting_is_understood_as_planned(case: Case) -> None:
 
 def understood(said: Said, answer: Mapping[str, Any]) -> Any:
     if said.variable:
-        return answer["variables"]["values"].get(said.name)
+        values = answer["variables"]["values"]
+        return values.get(said.name, answer["environment"].get(said.name))
     name = said.name
     resolved = answer["resolved"]
     return resolved[name] if name in resolved else answer["given"].get(name)

@@ -25,7 +25,7 @@ ENGINE_NAMES: tuple[Engine, ...] = get_args(Engine)
 REGISTRIES: Mapping[Engine, str] = {"sglang": "sglang/srt/environ.py", "vllm": "vllm/envs.py"}
 SWITCH = "SGLANG_FORCE_CPU_IMAGE_PREPROCESSING"
 # Read by numba, which vLLM's image code runs on.
-FOREIGN = frozenset({"NUMBA_NUM_THREADS"})
+FOREIGN = frozenset({"CUDA_VISIBLE_DEVICES", "NUMBA_NUM_THREADS"})
 OURS = "KIMI_SERVE_"
 TEXTS = ("1", "0", "true", "FALSE", "y", "n", "on", "off", "", " 1", "1 ", "2", "cpu", "\xa01")
 

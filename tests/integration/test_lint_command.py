@@ -441,3 +441,57 @@ def test_one_gone_finding_is_gone(lint: Runner) -> None:
     Path("bad.yaml").write_text(CLEAN)
     _, _, err = lint("bad.yaml", "--select", "KS101", "--baseline", "b.json")
     assert "1 finding of the baseline is gone" in err
+
+
+@pytest.mark.parametrize("first", ["json", "sarif"])
+def test_two_documents_never_share_standard_output(lint: Runner, first: str) -> None:
+    code, out, err = lint("clean.yaml", "--format", first, "--format", "junit")
+    assert code == 2
+    assert "give each --format its -o" in err
+    assert json.loads(out)
+
+
+def test_an_empty_name_is_said_to_be_one(lint: Runner) -> None:
+    code, _, err = lint("", "clean.yaml")
+    assert (code, "empty text" in err, "directory" in err) == (2, True, False)
+
+
+def test_a_report_does_not_go_where_a_profile_is(lint: Runner) -> None:
+    code, _, err = lint("clean.yaml", "-o", "clean.yaml")
+    assert (code, "overwrite clean.yaml, which is read" in err) == (2, True)
+    assert Path("clean.yaml").read_text() == CLEAN
+
+
+def test_a_blank_before_the_sign_is_refused(lint: Runner) -> None:
+    Path("e").write_text("A=1\nNAME =hunter2\n")
+    code, _, err = lint("clean.yaml", "--env-file", "e")
+    assert (code, "e:2: a blank stands before" in err, "hunter2" in err) == (2, True, False)
+
+
+@pytest.mark.parametrize("word", ["server.api_key=hunter2hunter2", "api_key=hunter2hunter2"])
+def test_a_forgotten_set_is_not_repeated(
+    word: str, lint: Runner, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for format in FORMATS:
+        code, out, err = lint("clean.yaml", word, "--format", format)
+        assert code == 2
+        assert "hunter2" not in out + err
+        if word.startswith("server"):
+            assert "write --set server.api_key=VALUE" in err
+    assert cli.run(["plan", "clean.yaml", word]) == 2
+    said = capsys.readouterr()
+    assert "hunter2" not in said.out + said.err
+
+
+@pytest.mark.parametrize("command", [("rule", "--all"), ("rule", "KS006"), ("schema",), ("plan",)])
+def test_what_an_encoding_cannot_say_is_escaped(command: tuple[str, ...], tmp_path: Path) -> None:
+    env = {"PATH": os.environ["PATH"], "PYTHONIOENCODING": "latin-1", "HOME": str(tmp_path)}
+    program = [sys.executable, "-m", "kimi_serve.launcher"]
+    set_name = ["--served-model-name", "a\u2014b"] if command == ("plan",) else []
+    done = subprocess.run(
+        [*program, *command, *set_name], env=env, capture_output=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr
+    if command != ("schema",):
+        assert b"\\u20" in done.stdout

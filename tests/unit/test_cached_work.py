@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -14,7 +14,8 @@ from kimi_serve.launcher.front.admission import Admission, Hold
 from kimi_serve.launcher.front.image_cache import ENTRY_OVERHEAD_BYTES, ImageCache
 from kimi_serve.launcher.front.media import Media
 from kimi_serve.launcher.front.work import Preprocessed, Work, run_work
-from kimi_serve.preprocess.workers.pool import ImageLease, Pool
+from kimi_serve.preprocess.workers.leases import ImageLease
+from kimi_serve.preprocess.workers.pool import Pool
 from kimi_serve.schemas.errors import MediaError, OverloadedError, UnavailableError
 from kimi_serve.schemas.image_facts import ImageFacts
 from kimi_serve.schemas.messages import ImageResult
@@ -33,20 +34,20 @@ class StandInPool:
         self.act = act
         self.leased = asyncio.Event()
 
-    @contextlib.asynccontextmanager
-    async def image(self, *_: object, **__: object) -> AsyncGenerator[ImageLease]:
+    async def lease(self, *_: object, **__: object) -> ImageLease:
         self.asked += 1
         self.act()
         facts = ImageFacts(1, 1, "png", False, (1, 1), (1, 2, 2), 1, (4, 3, 14, 14), NBYTES,
                            "0" * 64, 1, 1)  # fmt: skip
         pixels = bytearray(b"\x07" * NBYTES)
-        self.leased.set()
-        try:
-            yield ImageLease(ImageResult(1, facts, NBYTES), memoryview(pixels))
-        finally:
+
+        def end() -> None:
             # The slot belongs to the next image now.
             pixels[:] = bytes(NBYTES)
             self.ended += 1
+
+        self.leased.set()
+        return ImageLease(ImageResult(1, facts, NBYTES), memoryview(pixels), end)
 
 
 class Front:

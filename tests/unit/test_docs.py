@@ -51,6 +51,28 @@ def test_the_readme_shows_the_example_profile_as_it_is() -> None:
     assert shown == "".join(line for line in lines if not line.startswith("#"))
 
 
+def test_the_readme_names_every_folder_and_links_to_pages_that_are_there() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    folders = {
+        f"{path.parent.relative_to(ROOT).as_posix()}/"
+        for top in ("launcher", "preprocess", "schemas")
+        for path in (ROOT / top).glob("*/__init__.py")
+    }
+    assert folders
+    assert not [folder for folder in folders if f"| `{folder}` |" not in text]
+    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (ROOT / target).exists(), target
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f"(docs/{page.name})" in text, page
+
+
+def test_the_deployments_page_covers_secrets_and_nothing_else() -> None:
+    page = (ROOT / "docs" / "deployments.md").read_text(encoding="utf-8")
+    covered = [line for line in page.splitlines() if "***" in line]
+    assert covered
+    assert all(re.match(r"  server\.api_key +\*\*\* ", line) for line in covered)
+
+
 def test_the_http_page_has_every_status_and_code() -> None:
     page = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
     kinds = [

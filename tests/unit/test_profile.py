@@ -143,7 +143,7 @@ def test_findings_of(text: str, expected: list[str], path: str | None) -> None:
         ("--tokenizer-worker-num: 4", "write `worker_num` under `tokenizer`", ""),
         (
             "no-force-cpu-image-preprocessing: 4",
-            "write `force_cpu_preprocessing` under `image`",
+            "write `force_cpu_preprocessing` under `image`, which means the opposite",
             "",
         ),
         ("tokenizer.worker_num: 4", "write `worker_num` under `tokenizer`", ""),

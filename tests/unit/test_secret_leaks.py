@@ -35,6 +35,8 @@ NAMED = (
     "engine: {env: [{name: HF_TOKEN, value: '@'}, '@']}",
     "engine: {env: 'HF_TOKEN=@'}",
     "model: {path: 'https://me:@@host/x'}\nlog: {level: '@'}",
+    "media: {allowed_domains: ['https://cdn.example.org/x?token=@', 'me:@@host:1']}",
+    "media: {allowed_local_dirs: ['/x?a=1&api_key=@']}\nimage: {dtype: '@'}",
     "server: {api_key: '@'}\n'@': 1",
     "server: {api_key: {'@'}, '@': 1}",
     "server: {api_key: ['@']}\nlog: {format: ['@']}",
