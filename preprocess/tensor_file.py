@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from kimi_serve.schemas.vocabulary import DTYPES
 
-Chunk = bytes | bytearray | memoryview
+# Bytes, or what will be bytes when they are sent; only the length is looked at here.
+Chunk = TypeVar("Chunk", bound=Sized, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(Generic[Chunk]):
     """A named tensor; `chunks` are its bytes, C order, little-endian."""
 
     name: str
@@ -30,7 +32,9 @@ class Tensor:
         return sum(len(chunk) for chunk in self.chunks)
 
 
-def safetensors_chunks(tensors: Iterable[Tensor], metadata: Mapping[str, str]) -> list[Chunk]:
+def safetensors_chunks(
+    tensors: Iterable[Tensor[Chunk]], metadata: Mapping[str, str]
+) -> list[Chunk | bytes]:
     """Give the pieces of a safetensors file: header, then every tensor's chunks as they are."""
     # Wide types first, so that every tensor starts at a multiple of its item size.
     ordered = sorted(tensors, key=lambda tensor: tensor.dtype != "int64")
@@ -45,7 +49,7 @@ def safetensors_chunks(tensors: Iterable[Tensor], metadata: Mapping[str, str]) -
         offset += tensor.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    chunks: list[Chunk] = [struct.pack("<Q", len(text)) + text]
+    chunks: list[Chunk | bytes] = [struct.pack("<Q", len(text)) + text]
     for tensor in ordered:
         chunks += tensor.chunks
     return chunks

@@ -7,21 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from kimi_serve.preprocess.workers.leases import ImageLease
 from kimi_serve.schemas.errors import BodyTooLargeError, OverloadedError, RequestError
 
 # A refused body is read and dropped up to here: a client that is still sending when the
 # connection closes sees a reset and never the answer.
 DROPPED_BYTES = 64 * 2**20
 DROPPED_S = 5.0
-_PIECE_BYTES = 1 << 18
+# What one turn of the loop writes, and what is copied for a client that does not keep up.
+_PIECE_BYTES = 1 << 19
+_COPIED_BYTES = 1 << 17
+# Where the protocol leaves the means to write past its buffer for the application.
+WRITE_NOW = "kimi_serve.write_now"
 
-Chunk = bytes | bytearray | memoryview
+Chunk = bytes | bytearray | ImageLease
+WriteNow = Callable[[memoryview], int | None]
+"""Writes what the connection takes at once and gives its length; None when it is gone."""
 
 
 class Admission:
@@ -107,6 +115,7 @@ class Hold:
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
         self._is_handed_over = False
+        self._leases: list[ImageLease] = []
         self.size = 0
 
     def __enter__(self) -> Hold:
@@ -122,6 +131,10 @@ class Hold:
         self._is_handed_over = True
         return HeldResponse(chunks, media_type, self)
 
+    def keep(self, lease: ImageLease) -> None:
+        """Release the lease at the end, however it comes."""
+        self._leases.append(lease)
+
     def take(self, size: int) -> None:
         """Count `size` more bytes; raises OverloadedError, and counts nothing, past the bound."""
         self._admission.check_held(size)
@@ -134,10 +147,18 @@ class Hold:
 
     def end(self) -> None:
         self.give_back(self.size)
+        for lease in self._leases:
+            lease.release()
+        self._leases.clear()
 
 
 class HeldResponse(Response):
-    """Sends its chunks in pieces and lets go of what is sent."""
+    """Sends its chunks in pieces and lets go of what is sent.
+
+    What lies in a worker's slot goes from there into the socket: no sendfile, which would still
+    read the slot when it is the next image's. A client that does not keep up gets copies of small
+    pieces, so that nothing of a slot is ever in a buffer that waits for it.
+    """
 
     def __init__(self, chunks: Sequence[Chunk], media_type: str, hold: Hold) -> None:
         self._chunks = list(chunks)
@@ -146,20 +167,43 @@ class HeldResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        write_now = cast("WriteNow", scope.get(WRITE_NOW, _write_nothing))
         try:
             await send(head)
             while self._chunks:
-                await self._send_chunk(memoryview(self._chunks.pop(0)), send)
+                if not await self._send_chunk(self._chunks.pop(0), send, write_now):
+                    return
             await send({"type": "http.response.body", "body": b""})
         finally:
             self._chunks.clear()
             self._hold.end()
 
-    async def _send_chunk(self, chunk: memoryview, send: Send) -> None:
-        for start in range(0, len(chunk), _PIECE_BYTES):
-            piece = chunk[start : start + _PIECE_BYTES]
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+    async def _send_chunk(self, chunk: Chunk, send: Send, write_now: WriteNow) -> bool:
+        """Send all of it; False when the connection is gone."""
+        start = 0
+        while start < len(chunk):
+            # Taken anew after every wait: what is leased may have moved.
+            view = chunk.pixels if isinstance(chunk, ImageLease) else memoryview(chunk)
+            taken = write_now(view[start : start + _PIECE_BYTES])
+            if taken is None:
+                return False
+            if taken:
+                await asyncio.sleep(0)
+            else:
+                copied = bytes(view[start : start + _COPIED_BYTES])
+                taken = len(copied)
+                await send({"type": "http.response.body", "body": copied, "more_body": True})
+                if start + taken < len(chunk):  # wait until it is on its way
+                    await send({"type": "http.response.body", "body": b"", "more_body": True})
+            start += taken
         self._hold.give_back(len(chunk))
+        if isinstance(chunk, ImageLease):
+            chunk.release()
+        return True
+
+
+def _write_nothing(_: memoryview) -> int:
+    return 0
 
 
 async def _drop(request: Request) -> None:

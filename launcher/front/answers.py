@@ -37,7 +37,7 @@ def safetensors_body(
 ) -> list[Chunk]:
     """Give one safetensors body in chunks: the tensors, and the rest as metadata."""
     grids = array("q", [side for image in done.images for side in image.grid_thw])
-    tensors = [
+    tensors: list[Tensor[Chunk]] = [
         Tensor("pixel_values", dtype, _shape(done, resize), done.pixels),
         Tensor("grid_thws", "int64", [len(done.images), 3], [grids.tobytes()]),
     ]

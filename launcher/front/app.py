@@ -45,7 +45,7 @@ from .middleware import (
     SplitListeners,
 )
 from .state import FrontState
-from .work import prompt_payload, read_work, run_work
+from .work import check_text, prompt_payload, read_work, run_work
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -163,12 +163,16 @@ class _Front:
         if (asked.prompt is None) == (asked.messages is None):
             raise RequestError("send either `prompt` or `messages`", param="prompt")
         if asked.prompt is not None:
-            return await self._pool.text(asked.prompt.encode())
+            text = asked.prompt.encode()
+            check_text(text, self._settings)
+            return await self._pool.text(text)
         chat = parse_messages(asked.messages)
         if chat.images:
             message = "a chat with images is tokenised by /v1/preprocess, which knows their sizes"
             raise RequestError(message, param="messages")
-        return await self._pool.prompt(prompt_payload(chat, asked), 0)
+        prompt = prompt_payload(chat, asked)
+        check_text(prompt, self._settings)
+        return await self._pool.prompt(prompt, 0)
 
     async def health(self) -> dict[str, str]:
         """Say that the front answers."""

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
+import os
+import socket
+import struct
+import termios
 from collections.abc import Awaitable
+from functools import partial
 from typing import TypeVar, cast
 
 from starlette.requests import Request
@@ -16,6 +23,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from kimi_serve.schemas.errors import ClientGoneError
 
+from .admission import WRITE_NOW
 from .answers import plain_error
 from .middleware import SAFE_HEADERS
 
@@ -25,6 +33,12 @@ Result = TypeVar("Result")
 HEAD_TIMEOUT_S = 20.0
 # The parser keeps a head, or the trailers of a body, until they are whole; it knows no bound.
 MAX_UNFINISHED_BYTES = 64 * 2**10
+# A client that ended its side is asked after this long whether it still listens, and looked at
+# as often; one that is refused may go on sending for so long, and so much.
+ASK_S = 0.1
+LINGER_S = 2.0
+MAX_LINGER_BYTES = 4 * 2**20
+_CONNECTION_CLOSED = 7  # the kernel's TCP_CLOSE
 # Where the protocol leaves the means to cut a connection for the application.
 ABORT = "kimi_serve.abort"
 
@@ -83,6 +97,28 @@ class TimedHttpProtocol(HttpToolsProtocol):
 
     _head: asyncio.TimerHandle | None = None
     _unfinished_bytes = 0
+    _is_in_body = False
+    _is_refused = False
+    _asking: asyncio.TimerHandle | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is under way, begins, or its answer has not reached the client."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        is_asked = cycle is not None and not cycle.response_complete
+        return is_asked or self._unfinished_bytes > 0 or self._is_sending()
+
+    def _is_sending(self) -> bool:
+        if self.transport.is_closing():
+            return False  # the client was told; uvicorn waits for it
+        if self.transport.get_write_buffer_size():
+            return True
+        try:
+            number = self.transport.get_extra_info("socket").fileno()
+            (size,) = struct.unpack("i", fcntl.ioctl(number, termios.TIOCOUTQ, bytes(4)))
+        except OSError:
+            return False
+        return bool(size)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -90,6 +126,10 @@ class TimedHttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._unfinished_bytes += len(data)
+        if self._is_refused:
+            if self._unfinished_bytes > MAX_LINGER_BYTES:
+                self.transport.abort()
+            return
         super().data_received(data)
         if self._unfinished_bytes > MAX_UNFINISHED_BYTES and not self.transport.is_closing():
             self._refuse(431, f"a head of more than {MAX_UNFINISHED_BYTES} bytes")
@@ -107,8 +147,11 @@ class TimedHttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._unfinished_bytes = 0
+        self._is_in_body = True
         self._stop_expecting()
         super().on_headers_complete()
+        # uvicorn begins with the next request of a connection before this one is answered.
+        self.scope[WRITE_NOW] = partial(self._write_now, self.cycle)  # type: ignore[literal-required]
 
     def on_body(self, body: bytes) -> None:
         self._unfinished_bytes = 0
@@ -116,7 +159,53 @@ class TimedHttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._unfinished_bytes = 0
+        self._is_in_body = False
         super().on_message_complete()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Answer a client that ends its side after its request, as `nc -N` does.
+
+        One that left looks the same until something is sent to it: an interim answer is, once the
+        request takes time. An HTTP/1.0 client knows none, and has left.
+        """
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is None or cycle.response_complete or self._is_in_body or self._unfinished_bytes:
+            return False
+        if cycle.scope["http_version"] != "1.1":
+            return False
+        cycle.keep_alive = False
+        if self._asking is None:  # the end is read again after a pause
+            self._asking = self.loop.call_later(ASK_S, self._ask, cycle)
+        return True
+
+    def _ask(self, cycle: RequestResponseCycle) -> None:
+        if not (self.pipeline or cycle.response_started or self.transport.is_closing()):
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._asking = self.loop.call_later(ASK_S, self._look)
+
+    def _look(self) -> None:
+        """Find out whether the client refused what it was sent: nobody reads from it any more."""
+        state = b""
+        with contextlib.suppress(OSError):
+            found = self.transport.get_extra_info("socket")
+            state = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+        if state == bytes([_CONNECTION_CLOSED]):
+            self.transport.abort()
+        elif not self.transport.is_closing():
+            self._asking = self.loop.call_later(ASK_S, self._look)
+
+    def _write_now(self, cycle: RequestResponseCycle, data: memoryview) -> int | None:
+        """Write past the transport's buffer when nothing is in it: no copy, nothing kept."""
+        if cycle.disconnected or self.transport.is_closing():
+            return None
+        if cycle.chunked_encoding is not False or self.transport.get_write_buffer_size():
+            return 0
+        try:
+            written = os.write(self.transport.get_extra_info("socket").fileno(), data)
+        except OSError:  # full, or gone: the transport finds out which
+            return 0
+        cycle.expected_content_length -= written
+        return written
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, in the form of every other error."""
@@ -127,19 +216,34 @@ class TimedHttpProtocol(HttpToolsProtocol):
         self._stop_expecting()
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is not None and not cycle.response_complete:
-            self.transport.abort()  # an answer is under way: nothing may stand in the midst of it
+            if not self._is_in_body or cycle.response_started or self.pipeline:
+                self.transport.abort()  # nothing may stand in the midst of another answer
+                return
+            # The fault is in the body of the request that nobody has answered.
+            cycle.disconnected = True
+            cycle.message_event.set()
+        elif self._is_in_body:
+            self.transport.close()  # it has its answer
             return
         answer = plain_error(status, message, code="http_error", headers=SAFE_HEADERS)
         head = [(b"connection", b"close"), *answer.raw_headers]
         lines = [STATUS_LINE[status], *(name + b": " + value + b"\r\n" for name, value in head)]
         self.transport.write(b"".join([*lines, b"\r\n", bytes(answer.body)]))
-        self.transport.close()
+        # Closing before all is read resets the connection, and the answer may be lost with it.
+        self._is_refused = True
+        self._unfinished_bytes = 0
+        self.flow.resume_reading()
+        with contextlib.suppress(OSError):
+            self.transport.write_eof()
+        self._asking = self.loop.call_later(LINGER_S, self.transport.abort)
 
     def timeout_keep_alive_handler(self) -> None:
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_expecting()
+        if self._asking is not None:
+            self._asking.cancel()
         super().connection_lost(exc)
 
     def _expect_head(self) -> None:

@@ -96,7 +96,8 @@ class RequestImages:
 
     def __init__(self, media: Media, references: Sequence[str]) -> None:
         self._media = media
-        self._uses = Counter(references)
+        # Only those that are read: to count a picture in a text is to hash all of it.
+        self._uses = Counter(each for each in references if media.source(each) is not None)
         self._reading: dict[str, asyncio.Task[bytes]] = {}
         self._holds: dict[str, Hold] = {}
         self._places = asyncio.Semaphore(IMAGES_AT_ONCE_A_REQUEST)

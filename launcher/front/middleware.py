@@ -59,7 +59,7 @@ def _digest(key: bytes) -> bytes:
 
 
 class BoundedHead:
-    """Refuses requests whose head is larger than any that is meant."""
+    """Refuses requests whose head is larger than any that is meant, or whose body is coded."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -77,7 +77,18 @@ class BoundedHead:
                 message = f"more than {MAX_HEADERS} headers or {MAX_HEAD_BYTES} bytes of them"
                 await plain_error(431, message, code="headers_too_large")(scope, receive, send)
                 return
+            if any(
+                name == b"transfer-encoding" and not _is_chunked(value) for name, value in headers
+            ):
+                # The parser looks at the last coding only, and gives what is coded as it came.
+                message = "no Transfer-Encoding but chunked is supported; send the body as it is"
+                await plain_error(501, message, code="http_error")(scope, receive, send)
+                return
         await self._app(scope, receive, send)
+
+
+def _is_chunked(value: bytes) -> bool:
+    return value.strip(b" \t").lower() == b"chunked"
 
 
 class SplitListeners:

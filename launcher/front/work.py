@@ -11,6 +11,7 @@ from typing import Any
 
 from kimi_serve.preprocess.text.chat import Chat, parse_messages
 from kimi_serve.preprocess.text.prompt import TokenizedPrompt, expand
+from kimi_serve.preprocess.workers.leases import ImageLease
 from kimi_serve.preprocess.workers.pool import Pool
 from kimi_serve.schemas.errors import BodyTooLargeError, RequestError
 from kimi_serve.schemas.image_facts import ImageFacts
@@ -22,19 +23,24 @@ from .api import PreprocessRequest, TokenizeRequest
 from .image_cache import CachedImage, ImageCache
 from .media import Media, RequestImages
 
-_COPIED_BYTES = 1 << 22
+_COPIED_BYTES = 1 << 20
+
+Pixels = bytearray | ImageLease
+# Its facts, its pixels, and whether the cache had them.
+_Image = tuple[ImageFacts, Pixels, bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Preprocessed:
     """`pixels` are the encoded pixel_values, one piece an image; `input_ids` are expanded.
 
-    `were_kept` says of each image whether the cache had it.
+    What is leased of them is released by the request's hold. `were_kept` says of each image
+    whether the cache had it.
     """
 
     input_ids: array[int] | None
     images: tuple[ImageFacts, ...]
-    pixels: tuple[bytearray, ...]
+    pixels: tuple[Pixels, ...]
     were_kept: tuple[bool, ...]
 
 
@@ -64,11 +70,20 @@ def read_work(request: PreprocessRequest, settings: Settings) -> Work:
         chat = parse_messages(request.messages)
         references = chat.images
         prompt = prompt_payload(chat, request)
+        check_text(prompt, settings)
     limit = settings.image.max_per_request
     if len(references) > limit:
         message = f"{len(references)} images; at most {limit} are allowed (image.max_per_request)"
         raise RequestError(message, param="images")
     return Work(references, chat, prompt)
+
+
+def check_text(text: bytes, settings: Settings) -> None:
+    """Refuse a text, or a chat as JSON, that is too long to be worked on."""
+    limit = settings.tokenizer.max_text_bytes
+    if len(text) > limit:
+        message = f"a text of {len(text)} bytes; at most {limit} (tokenizer.max_text_bytes)"
+        raise BodyTooLargeError(message)
 
 
 def prompt_payload(chat: Chat, request: PreprocessRequest | TokenizeRequest) -> bytes:
@@ -95,30 +110,32 @@ async def run_work(
 ) -> Preprocessed:
     """Process all images and the prompt at the same time; the first fault ends the rest.
 
-    The pixels, which `hold` counts, are copied out at once: a slot is free again before anything
-    is sent, however slowly the client reads.
+    The pixels stay in the workers' slots; `hold` counts them and releases them at its end. Only
+    what the cache keeps is copied.
     """
 
     def admit(nbytes: int) -> None:
         _check_answer(hold.size + nbytes, max_response_bytes)
         hold.take(nbytes)
 
-    async def processed(content: bytes, is_file: bool) -> tuple[CachedImage, bool]:
+    async def processed(content: bytes, is_file: bool) -> _Image:
         key = b"" if cache is None else await cache.key(content, encoding, is_file=is_file)
         kept = None if cache is None else cache.get(key)
         if kept is not None:
             admit(len(kept.pixels))
-            return kept, True
-        async with pool.image(content, encoding, is_file=is_file, request=hold) as lease:
-            admit(lease.result.nbytes)
-            image = CachedImage(lease.result.image, await _copy(lease.pixels))
-        if cache is not None:
-            cache.put(key, image)
-        return image, False
+            return kept.facts, kept.pixels, True
+        lease = await pool.lease(content, encoding, is_file=is_file, request=hold)
+        hold.keep(lease)
+        admit(len(lease))
+        facts = lease.result.image
+        if cache is None:
+            return facts, lease, False
+        copied = await _copy(lease)
+        lease.release()
+        cache.put(key, CachedImage(facts, copied))
+        return facts, copied, False
 
-    async def one_image(
-        files: RequestImages, index: int, reference: str
-    ) -> tuple[CachedImage, bool]:
+    async def one_image(files: RequestImages, index: int, reference: str) -> _Image:
         try:
             async with files.content(reference) as (content, is_file):
                 return await processed(content, is_file)
@@ -131,17 +148,17 @@ async def run_work(
         images = [one_image(files, index, each) for index, each in enumerate(work.references)]
         prompt = [] if work.chat is None else [pool.prompt(work.prompt, len(work.references))]
         done = await _all(images + prompt)
-    pairs: list[tuple[CachedImage, bool]] = done[: len(images)]
-    results = tuple(image.facts for image, _ in pairs)
-    input_ids = None
-    if work.chat is not None:
-        tokens, ids = done[-1]
-        input_ids = _expanded(tokens, ids, results)
+    return _joined(done[: len(images)], done[-1] if prompt else None)
+
+
+def _joined(answers: Sequence[_Image], prompt: tuple[TokensResult, bytes] | None) -> Preprocessed:
+    results = tuple(facts for facts, _, _ in answers)
+    input_ids = None if prompt is None else _expanded(*prompt, results)
     return Preprocessed(
         input_ids,
         results,
-        tuple(image.pixels for image, _ in pairs),
-        tuple(was_kept for _, was_kept in pairs),
+        tuple(pixels for _, pixels, _ in answers),
+        tuple(was_kept for _, _, was_kept in answers),
     )
 
 
@@ -157,22 +174,34 @@ def _expanded(tokens: TokensResult, ids: bytes, images: Sequence[ImageFacts]) ->
 
 
 async def _all(work: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """Run all; on a fault cancel the rest and raise that of the earliest piece."""
+    """Run all; of several faults raise that of the earliest piece, whichever came first.
+
+    What stands behind a fault is cancelled, what stands before it may still have one.
+    """
     tasks = [asyncio.ensure_future(piece) for piece in work]
+    counting = tasks
     try:
-        if tasks:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        while running := [task for task in counting if not task.done()]:
+            await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
+            counting = counting[: _first_fault(counting)]
+            for task in tasks[len(counting) :]:
+                task.cancel()
     finally:
         unfinished = [task for task in tasks if not task.done()]
         for task in unfinished:
             task.cancel()
         await asyncio.gather(*unfinished, return_exceptions=True)
-    faults = [
-        task.exception() for task in tasks if not task.cancelled() and task.exception() is not None
-    ]
-    if faults and faults[0] is not None:
-        raise faults[0]
-    return [task.result() for task in tasks]
+    return [task.result() for task in tasks[: _first_fault(tasks) + 1]]
+
+
+def _first_fault(tasks: Sequence[asyncio.Future[Any]]) -> int:
+    """Give the index of the first task that ended with a fault, the number of tasks without one."""
+    faulty = (
+        index
+        for index, task in enumerate(tasks)
+        if task.done() and not task.cancelled() and task.exception() is not None
+    )
+    return next(faulty, len(tasks))
 
 
 def _check_answer(size: int, limit: int) -> None:
@@ -183,11 +212,11 @@ def _check_answer(size: int, limit: int) -> None:
         )
 
 
-async def _copy(pixels: memoryview) -> bytearray:
+async def _copy(lease: ImageLease) -> bytearray:
     """Copy in pieces, with a turn for everybody else after each."""
-    copied = bytearray(len(pixels))
-    for start in range(0, len(pixels), _COPIED_BYTES):
-        end = start + _COPIED_BYTES
-        copied[start:end] = pixels[start:end]
+    copied = bytearray()
+    while len(copied) < len(lease):
+        # Not made in one piece: its zeros would be written first, all in one turn.
+        copied += lease.pixels[len(copied) : len(copied) + _COPIED_BYTES]
         await asyncio.sleep(0)
     return copied

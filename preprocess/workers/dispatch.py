@@ -20,7 +20,7 @@ class Dispatcher:
     """Jobs that no worker has yet.
 
     A worker has one image and one text at most, so a text never waits for an image and a job's
-    clock starts when its worker does.
+    clock starts when its worker does. A long text is queued with the images.
     """
 
     def __init__(self, job_timeout_s: float, on_overdue: Callable[[WorkerLink, Job], None]) -> None:
@@ -34,6 +34,11 @@ class Dispatcher:
     @property
     def num_queued(self) -> int:
         return len(self._images) + len(self._texts) + len(self._suspects)
+
+    @property
+    def has_images(self) -> bool:
+        """Whether an image waits for a worker."""
+        return bool(self._images) or bool(self._suspects)
 
     def add(
         self, payload: bytes, make: MakeMessage, *, is_image: bool, request: object = None
@@ -91,7 +96,7 @@ class Dispatcher:
     def _pump_suspects(self, usable: Sequence[WorkerLink]) -> None:
         while self._suspects and not any(link.has_suspect for link in usable):
             job = self._suspects[0]
-            idle = [link for link in usable if link.can_take(image=job.is_image)]
+            idle = [link for link in usable if link.can_take(image=job.is_heavy)]
             link = _choose(job, idle, usable) if idle else None
             if link is None:
                 return
@@ -104,6 +109,9 @@ class Dispatcher:
         ):
             job = queue.pop()
             link = _choose(job, idle, usable)
+            # One at a time: the other workers are for images.
+            if job.is_long_text and any(each.has_long_text for each in usable):
+                link = None
             if link is None:
                 waiting.append(job)
             else:
@@ -120,7 +128,7 @@ class Dispatcher:
         )
 
     def _queue_of(self, job: Job) -> FairQueue:
-        return self._images if job.is_image else self._texts
+        return self._images if job.is_heavy else self._texts
 
 
 def _choose(

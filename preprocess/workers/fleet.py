@@ -9,6 +9,7 @@ import asyncio
 import collections
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +20,8 @@ from kimi_serve.schemas.worker import WorkerSpec
 
 from .fork_client import ForkClient
 from .jobs import Death
-from .process import describe_exit, is_crash
-from .restarts import RestartPolicy
+from .process import EXIT_CODE, describe_exit, is_crash
+from .restarts import EndKind, RestartPolicy
 from .worker_link import WorkerLink, WorkerState
 
 logger = logging.getLogger(__name__)
@@ -92,6 +93,7 @@ class Fleet:
         self._policies: dict[int, RestartPolicy] = collections.defaultdict(RestartPolicy)
         self._fork_server_policy = RestartPolicy()
         self._was_fork_server_useful = False
+        self._was_fork_server_late = False
         self._is_forking = asyncio.Event()
         self._changed = asyncio.Event()
         self._failure: asyncio.Future[errors.WorkerError] | None = None
@@ -172,7 +174,7 @@ class Fleet:
 
     def on_not_spawned(self, index: int, reason: str) -> None:
         """Hear that a worker could not be forked."""
-        self._bury(self._links[index], f"cannot be forked: {reason}", is_crash=False)
+        self._bury(self._links[index], f"cannot be forked: {reason}", is_crash=True)
 
     def on_exited(self, pid: int, status: int) -> None:
         """Hear of the end of a worker."""
@@ -185,10 +187,6 @@ class Fleet:
         if self.is_closing:
             return
         self._is_forking.clear()
-        if not self.has_started:
-            message = "the fork server ended before all workers were ready; it may have said why"
-            self._fail(errors.WorkerStartError(message))
-            return
         self._task(self._restart_fork_server())
         for link in self.links():
             link.kill()
@@ -209,6 +207,7 @@ class Fleet:
     def _on_ready(self, link: WorkerLink, report: messages.WorkerReport) -> None:
         link.report = report
         link.ready_at = time.monotonic()
+        link.stop_deadline()
         self._was_fork_server_useful = True
         logger.info(
             "%s ready in %.2f s (pid %d, decode %s, preprocess %s, CUDA_VISIBLE_DEVICES=%r, "
@@ -227,12 +226,14 @@ class Fleet:
 
     async def _open_all(self) -> None:
         for spec in self._specs:
+            await self._is_forking.wait()
             await self._open(spec)
 
     async def _open(self, spec: WorkerSpec) -> None:
         link = WorkerLink(spec)
         self._links[spec.index] = link
-        asyncio.get_running_loop().call_later(self._start_timeout_s, self._on_late, link)
+        loop = asyncio.get_running_loop()
+        link.deadline = loop.call_later(self._start_timeout_s, self._on_late, link)
         try:
             await link.open(self._client, self._on_frame)
         except BaseException:
@@ -245,7 +246,12 @@ class Fleet:
         if self.has_started:
             late = link.name if link.pid else "the fork server, asked for a worker,"
             logger.error("%s is not ready after %g s; killing it", late, self._start_timeout_s)
-            (link if link.pid else self._client).kill()
+            if link.pid:
+                link.is_late = True
+                link.kill()
+            else:
+                self._was_fork_server_late = True
+                self._client.kill()
             return
         message = f"{link.name} is not ready after {self._start_timeout_s:g} s"
         self._fail(errors.WorkerStartError(message, hint="raise server.start_timeout_s"))
@@ -256,12 +262,13 @@ class Fleet:
     def _bury(self, link: WorkerLink, how: str, *, is_crash: bool) -> None:
         if not link.is_being_buried:
             link.is_gone = link.is_being_buried = True
+            link.stop_deadline()
             self._task(self._bury_and_replace(link, how, is_crash=is_crash))
 
     async def _bury_and_replace(self, link: WorkerLink, how: str, *, is_crash: bool) -> None:
         """Hear a worker's last words, pass on its jobs, put another in its place."""
         await link.drain()
-        was_useful = _was_useful(link)
+        kind = _end_kind(link, is_crash=is_crash)
         link.end = "stopped" if link.is_stopping else "failed"
         self._listener.on_ended(link, Death(link.spec.index, how, is_crash))
         self._changed.set()
@@ -270,15 +277,15 @@ class Fleet:
             return
         self._counts.died += 1
         logger.error("%s (pid %s) ended: %s", link.name, link.pid, how)
-        if not self.has_started:
+        if not self.has_started and link.report is None and how.startswith(EXIT_CODE):
             self._fail(_start_error(link, how))
             return
-        await self._replace(link, how, was_useful=was_useful)
+        await self._replace(link, how, kind)
 
-    async def _replace(self, link: WorkerLink, how: str, *, was_useful: bool) -> None:
+    async def _replace(self, link: WorkerLink, how: str, kind: EndKind) -> None:
         policy = self._policies[link.spec.index]
         while True:
-            pause_s = policy.next_pause(time.monotonic(), was_useful=was_useful)
+            pause_s = policy.next_pause(time.monotonic(), kind, is_starting=not self.has_started)
             if pause_s is None:
                 self._fail(_start_error(link, how))
                 return
@@ -288,19 +295,38 @@ class Fleet:
                 await self._open(link.spec)
             except OSError as error:  # no descriptors, no memory: it may pass
                 logger.error("%s cannot be replaced yet: %s", link.name, error)
-                was_useful = False
+                kind = "useless"
             else:
                 self._counts.replaced += 1
                 return
 
     async def _restart_fork_server(self) -> None:
-        self._client.close()
-        useful, self._was_fork_server_useful = self._was_fork_server_useful, False
-        pause_s = self._fork_server_policy.next_pause(time.monotonic(), was_useful=useful)
-        if pause_s is None:
-            self._fail(errors.WorkerStartError("the fork server ends again and again"))
+        status, log = await self._client.end()
+        how = describe_exit(status)
+        kind: EndKind = "useless"
+        if self._was_fork_server_useful:
+            kind = "useful"
+        elif not (self._was_fork_server_late or is_crash(status)):
+            kind = "killed"
+        self._was_fork_server_useful = self._was_fork_server_late = False
+        pause_s = self._fork_server_policy.next_pause(
+            time.monotonic(), kind, is_starting=not self.has_started
+        )
+        last_words = "\n".join(log) or "(it logged nothing)"
+        if not self.has_started and os.WIFEXITED(status):
+            message = f"the fork server ended before all workers were ready: {how}\n{last_words}"
+            self._fail(errors.WorkerStartError(message))
             return
-        logger.error("the fork server ended; it and all workers start again in %g s", pause_s)
+        if pause_s is None:
+            message = f"the fork server ends again and again: {how}\n{last_words}"
+            self._fail(errors.WorkerStartError(message))
+            return
+        logger.error(
+            "the fork server ended: %s; it and all workers start again in %g s; its last lines: %s",
+            how,
+            pause_s,
+            last_words,
+        )
         await asyncio.sleep(pause_s)
         self._client.start()
         self._client.attach(self)
@@ -333,11 +359,12 @@ class Fleet:
         self._fail(errors.WorkerStartError(f"the workers cannot be managed: {error}", hint=hint))
 
 
-def _was_useful(link: WorkerLink) -> bool:
-    """Say whether another like it may be: whose work ends it is judged by its work."""
-    if link.num_answers > 0 or link.has_work:
-        return True
-    return link.ready_at is not None and time.monotonic() - link.ready_at >= USEFUL_S
+def _end_kind(link: WorkerLink, *, is_crash: bool) -> EndKind:
+    """Say whether another like it may be of use: whose work ends it is judged by its work."""
+    lived = link.ready_at is not None and time.monotonic() - link.ready_at >= USEFUL_S
+    if link.num_answers > 0 or link.has_work or lived:
+        return "useful"
+    return "useless" if is_crash or link.is_late else "killed"
 
 
 def _start_error(link: WorkerLink, how: str) -> errors.WorkerStartError:
@@ -345,6 +372,6 @@ def _start_error(link: WorkerLink, how: str) -> errors.WorkerStartError:
         detail = link.failure.traceback or link.failure.message
         message = f"{link.name} cannot start: {detail}"
         return errors.WorkerStartError(message, hint=link.failure.hint)
-    log = "\n".join(link.log_tail) or "(it logged nothing)"
+    log = "\n".join(link.log.tail) or "(it logged nothing)"
     when = "ended before it was ready" if link.report is None else "ends again and again, idle"
     return errors.WorkerStartError(f"{link.name} {when}: {how}\n{log}")

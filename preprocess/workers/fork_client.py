@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -14,6 +15,11 @@ from typing import Protocol
 from kimi_serve.schemas.worker import WorkerSpec
 
 from .forkserver import MAX_PACKET_BYTES, send_spawn
+from .log_pipe import LogPipe
+
+# Between the end of its socket and that of the process itself.
+_END_S = 1.0
+_LOOK_S = 0.01
 
 # What a worker may inherit: enough to find its libraries, nothing that configures it.
 _INHERITED = (
@@ -38,19 +44,23 @@ class ForkClient:
         self._env = {name: base_env[name] for name in _INHERITED if name in base_env} | dict(env)
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._log = LogPipe()
+        self._log_fd = -1
         self._spawning = asyncio.Lock()
         self._writable: asyncio.Future[None] | None = None
 
     def start(self) -> None:
         """Start the process; it imports while the caller goes on."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        self._log_fd, log_write = os.pipe()
+        with theirs, open(log_write, "wb") as log:
             command = [sys.executable, "-P", "-m", "kimi_serve.preprocess.workers.forkserver"]
             self._process = subprocess.Popen(
                 [*command, str(theirs.fileno()), str(os.getpid())],
                 env=self._env,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
+                stderr=log,
                 # Ctrl-C in a terminal is for the launcher, which then stops the workers in order.
                 start_new_session=True,
             )
@@ -67,6 +77,21 @@ class ForkClient:
         assert self._control is not None
         loop = asyncio.get_running_loop()
         loop.add_reader(self._control.fileno(), self._read, self._control, listener)
+        self._log = LogPipe()
+        self._log.follow(self._log_fd)
+        self._log_fd = -1
+
+    async def end(self) -> tuple[int, list[str]]:
+        """Wait for the end of a fork server that closed its socket; its status and last lines."""
+        process = self._process
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_S):
+                while process is not None and process.poll() is None:
+                    await asyncio.sleep(_LOOK_S)
+        self.close()
+        code = 0 if process is None else process.returncode
+        # As `wait` gives it.
+        return -code if code < 0 else code << 8, list(self._log.tail)
 
     async def spawn(self, spec: WorkerSpec, fds: Sequence[int]) -> None:
         """Ask for a worker; that the fork server is gone is told to the listener instead."""
@@ -94,6 +119,10 @@ class ForkClient:
             self._process.kill()
             self._process.wait()
             self._process = None
+        self._log.close()
+        if self._log_fd >= 0:
+            os.close(self._log_fd)
+            self._log_fd = -1
 
     def kill(self) -> None:
         """End a fork server that does not answer; the listener hears of it as of any end."""

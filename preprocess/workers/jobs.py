@@ -46,6 +46,16 @@ class Job:
     overdue: asyncio.TimerHandle | None = None
 
     @property
+    def is_long_text(self) -> bool:
+        """Whether it is a text that takes the place of an image."""
+        return not self.is_image and len(self.payload) > messages.LONG_TEXT_BYTES
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether it takes a worker's place for images, and no other."""
+        return self.is_image or self.is_long_text
+
+    @property
     def is_suspect(self) -> bool:
         """Whether it may be what ends its workers."""
         return len(self.deaths) >= SUSPECT_DEATHS

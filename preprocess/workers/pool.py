@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kimi_serve.schemas import errors, messages
@@ -19,6 +19,7 @@ from kimi_serve.schemas.worker import WorkerSpec
 from .dispatch import Dispatcher
 from .fleet import Fleet, PoolCounts, WorkerSnapshot
 from .jobs import Death, Job
+from .leases import ImageLease, Leases
 from .process import release_memory
 from .watch import Watch
 from .worker_link import WorkerLink
@@ -27,14 +28,6 @@ logger = logging.getLogger(__name__)
 
 # A worker without work for this long gives memory back.
 QUIET_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class ImageLease:
-    """An answer and its pixels, which stay valid until the lease ends."""
-
-    result: messages.ImageResult
-    pixels: memoryview
 
 
 class Pool:
@@ -51,15 +44,21 @@ class Pool:
         start_timeout_s: float,
         job_timeout_s: float,
         image_timeout_s: float,
+        text_timeout_s: float,
         counts: PoolCounts | None = None,
     ) -> None:
         self._job_timeout_s = job_timeout_s
         self.counts = counts or PoolCounts()
         self._fleet = fleet = Fleet(specs, base_env, start_timeout_s, self, self.counts)
         self._watch = Watch(
-            fleet.links, lambda: fleet.fork_server_pid, image_timeout_s, self._on_costly
+            fleet.links,
+            lambda: fleet.fork_server_pid,
+            image_timeout_s,
+            text_timeout_s,
+            self._on_costly,
         )
         self._jobs = Dispatcher(job_timeout_s, self._on_overdue)
+        self._leases = Leases(self._on_free)
         self._tidying: dict[int, asyncio.TimerHandle] = {}
 
     def launch(self) -> None:
@@ -80,6 +79,7 @@ class Pool:
         self._watch.stop()
         await self._fleet.close()
         self._jobs.fail_all("the server is stopping")
+        await self._leases.close()
 
     @property
     def has_started(self) -> bool:
@@ -98,16 +98,15 @@ class Pool:
     def snapshots(self) -> list[WorkerSnapshot]:
         return self._fleet.snapshots()
 
-    @contextlib.asynccontextmanager
-    async def image(
+    async def lease(
         self,
         content: bytes,
         encoding: messages.PixelEncoding,
         *,
         is_file: bool = False,
         request: object = None,
-    ) -> AsyncGenerator[ImageLease]:
-        """Have the image in `content` processed; its pixels are leased for the block.
+    ) -> ImageLease:
+        """Have the image in `content` processed; the caller releases what it gets.
 
         `content` is the file itself when `is_file`, else a reference that carries it. Images of
         one `request` take turns with those of others.
@@ -121,14 +120,20 @@ class Pool:
             request=request,
         )
         link, slot, result = await self._answer_of(job)
-        pixels = link.arena.slot(slot)[: result.nbytes]
+        lease = self._leases.add(link, slot, result)
+        self._make_room()
+        return lease
+
+    @contextlib.asynccontextmanager
+    async def image(
+        self, content: bytes, encoding: messages.PixelEncoding, *, is_file: bool = False
+    ) -> AsyncGenerator[ImageLease]:
+        """Have an image processed; its pixels are leased for the block."""
+        lease = await self.lease(content, encoding, is_file=is_file)
         try:
-            yield ImageLease(result, pixels)
+            yield lease
         finally:
-            pixels.release()
-            link.release(slot)
-            self._tidy_later(link)
-            self.on_usable()
+            lease.release()
 
     async def prompt(self, payload: bytes, num_images: int) -> tuple[messages.TokensResult, bytes]:
         """Render and tokenise a chat; gives the answer and the ids as little-endian int32."""
@@ -172,6 +177,11 @@ class Pool:
     def on_usable(self) -> None:
         """Give what waits to the workers that can take it."""
         self._jobs.pump(self._fleet.links())
+        self._make_room()
+
+    def _make_room(self) -> None:
+        if self._jobs.has_images:
+            self._leases.make_room(self._fleet.links())
 
     def on_message(self, link: WorkerLink, message: messages.Message, payload: bytes) -> None:
         """Hand a worker's answer to whoever waits for it."""
@@ -205,10 +215,14 @@ class Pool:
         """Send what a dead worker had to others; a crash is its image's fault, if it had one."""
         had_image = link.image_job is not None
         for job in link.take_all():
-            is_innocent = had_image and not job.is_image
+            is_innocent = had_image and not job.is_heavy
             blamed = replace(death, is_crash=False) if is_innocent else death
             if self._jobs.send_elsewhere(job, blamed):
                 self.counts.retried += 1
+        self.on_usable()
+
+    def _on_free(self, link: WorkerLink) -> None:
+        self._tidy_later(link)
         self.on_usable()
 
     def _tidy_later(self, link: WorkerLink) -> None:
@@ -223,6 +237,7 @@ class Pool:
         if link.is_quiet:
             link.tidy()
         if all(other.is_quiet for other in self._fleet.links()):
+            self._leases.forget_buffers()
             release_memory()
 
     def on_failed(self) -> None:
@@ -233,8 +248,9 @@ class Pool:
         self.counts.overdue += 1
         what = f"job {job.id} took {limit_s:g} s of processor time"
         logger.error("%s: %s; killing it", link.name, what)
-        message = f"not done within {limit_s:g} s of processor time (image.timeout_s)"
-        job.fail(errors.MediaTooLargeError(message))
+        kind = errors.MediaTooLargeError if job.is_image else errors.BodyTooLargeError
+        setting = "image.timeout_s" if job.is_image else "tokenizer.timeout_s"
+        job.fail(kind(f"not done within {limit_s:g} s of processor time ({setting})"))
         link.kill()
 
     def _on_overdue(self, link: WorkerLink, job: Job) -> None:

@@ -12,6 +12,19 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
+EXIT_CODE = "exit code"
+# What the kernel, or the process itself, sends for a fault; all others come from somebody else.
+_CRASHES = frozenset(
+    (
+        signal.SIGABRT,
+        signal.SIGBUS,
+        signal.SIGFPE,
+        signal.SIGILL,
+        signal.SIGSEGV,
+        signal.SIGSYS,
+        signal.SIGTRAP,
+    )
+)
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 # The driver and the runtime; either one mapped means that CUDA was touched.
@@ -86,13 +99,12 @@ def describe_exit(status: int) -> str:
             return f"killed by {signal.Signals(number).name}"
         except ValueError:
             return f"killed by signal {number}"
-    return f"exit code {os.waitstatus_to_exitcode(status)}"
+    return f"{EXIT_CODE} {os.waitstatus_to_exitcode(status)}"
 
 
 def is_crash(status: int) -> bool:
-    """Tell a death of the worker's own making from one that came from outside."""
-    outside = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    return not (os.WIFSIGNALED(status) and os.WTERMSIG(status) in outside)
+    """Tell a death of the process's own making from one that came from outside."""
+    return not os.WIFSIGNALED(status) or os.WTERMSIG(status) in _CRASHES
 
 
 def is_torch_imported() -> bool:

@@ -1,4 +1,4 @@
-"""Looks at the workers from outside: who was stopped, and whose image takes too much time.
+"""Looks at the workers from outside: who was stopped, and whose work takes too much time.
 
 Processor time and not the clock: a busy machine must not make an image look hostile.
 """
@@ -24,18 +24,20 @@ ABANDONED_S = 2.0
 
 
 class Watch:
-    """Ends workers that were stopped and reports images over their limit; `stop` at the end."""
+    """Ends workers that were stopped and reports jobs over their limit; `stop` at the end."""
 
     def __init__(
         self,
         links: Callable[[], Sequence[WorkerLink]],
         fork_server_pid: Callable[[], int | None],
         image_timeout_s: float,
+        text_timeout_s: float,
         on_costly: Callable[[WorkerLink, Job, float], None],
     ) -> None:
         self._links = links
         self._fork_server_pid = fork_server_pid
         self._image_timeout_s = image_timeout_s
+        self._text_timeout_s = text_timeout_s
         self._on_costly = on_costly
         self._stopped_since: dict[int, float] = {}
         self._started_at: dict[tuple[int, int], float] = {}
@@ -43,7 +45,11 @@ class Watch:
 
     def start(self, kill_fork_server: Callable[[], None]) -> None:
         """Look now and from time to time."""
-        tick_s = min(_LONGEST_TICK_S, self._image_timeout_s / _TICKS_A_LIMIT)
+        tick_s = min(
+            _LONGEST_TICK_S,
+            self._image_timeout_s / _TICKS_A_LIMIT,
+            self._text_timeout_s / _TICKS_A_LIMIT,
+        )
 
         def tick() -> None:
             self._look(kill_fork_server)
@@ -66,14 +72,15 @@ class Watch:
         for gone in self._stopped_since.keys() - seen.keys():
             del self._stopped_since[gone]
         running = {
-            (link.pid, link.image_job.id): link
+            (link.pid, job.id): (link, job)
             for link in links
-            if link.pid is not None and link.image_job is not None
+            for job in (link.image_job, link.text_job)
+            if link.pid is not None and job is not None
         }
         for done in self._started_at.keys() - running.keys():
             del self._started_at[done]
-        for key, link in running.items():
-            self._check_image(link, key)
+        for key, (link, job) in running.items():
+            self._check(link, job, key)
 
     def _is_stopped(self, pid: int) -> bool:
         state, _ = thread_state(pid, pid)
@@ -83,13 +90,14 @@ class Watch:
         now = asyncio.get_running_loop().time()
         return now - self._stopped_since.setdefault(pid, now) >= STOPPED_S
 
-    def _check_image(self, link: WorkerLink, key: tuple[int, int]) -> None:
-        job = link.image_job
-        if job is None or link.report is None or link.is_gone:
+    def _check(self, link: WorkerLink, job: Job, key: tuple[int, int]) -> None:
+        if link.report is None or link.is_gone:
             return
-        _, used_s = thread_state(key[0], link.report.image_thread)
+        # Short texts are worked on where the socket is read, in the first thread.
+        thread = link.report.image_thread if job.is_heavy else key[0]
+        _, used_s = thread_state(key[0], thread)
         took_s = used_s - self._started_at.setdefault(key, used_s)
-        limit_s = self._image_timeout_s
+        limit_s = self._image_timeout_s if job.is_image else self._text_timeout_s
         if job.answered.done():
             limit_s = min(limit_s, ABANDONED_S)
         if took_s >= limit_s:

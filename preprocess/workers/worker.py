@@ -1,7 +1,7 @@
 """The worker process: builds its processor, says what it found, answers jobs until told to stop.
 
-Images are processed in a thread of their own and texts where the socket is read, so that a text
-never waits for a picture. Both release the interpreter lock in their C code.
+Images and long texts are processed in a thread of their own, all other texts where the socket is
+read, so that a text never waits for those. All release the interpreter lock in their native code.
 """
 
 from __future__ import annotations
@@ -74,16 +74,24 @@ def run(spec: WorkerSpec, socket_fd: int, arena_fd: int, log_fd: int) -> int:
     return loop.run()
 
 
+TextualJob = messages.PromptJob | messages.TextJob
+HeavyJob = messages.ImageJob | TextualJob
+Answered = tuple[messages.TokensResult | messages.JobFailed, bytes]
+
+
+def is_long(payload: bytearray | None) -> bool:
+    """Say whether a text goes where the images are processed; the launcher counts on it."""
+    return payload is not None and len(payload) > messages.LONG_TEXT_BYTES
+
+
 class _Loop:
     def __init__(self, frames: FrameSocket, processor: KimiProcessor, arena: Arena) -> None:
         self._frames = frames
         self._processor = processor
         self._arena = arena
-        self._images: queue.SimpleQueue[tuple[messages.ImageJob, bytearray] | None] = (
-            queue.SimpleQueue()
-        )
+        self._heavy: queue.SimpleQueue[tuple[HeavyJob, bytearray] | None] = queue.SimpleQueue()
         self._has_image = False
-        self._thread = threading.Thread(target=self._process_images, name="images", daemon=True)
+        self._thread = threading.Thread(target=self._process_heavy, name="images", daemon=True)
         self._thread.start()
 
     @property
@@ -100,15 +108,17 @@ class _Loop:
                 case messages.PromptJob() | messages.TextJob() if payload is None:
                     self._frames.send(_job_failed(job.id, MemoryError()))
                 case messages.ImageJob():
-                    self._images.put((job, payload or bytearray()))
+                    self._heavy.put((job, payload or bytearray()))
+                case messages.PromptJob() | messages.TextJob() if is_long(payload):
+                    self._heavy.put((job, payload or bytearray()))
                 case messages.PromptJob() | messages.TextJob():
-                    self._answer_text(job, payload or bytearray())
+                    self._frames.send(*self._answer_text(job, payload or bytearray()))
                 case messages.Tidy():
                     self._arena.release_pages()
                     self._processor.release_memory()
                     process.release_memory()
                 case messages.Stop():
-                    self._images.put(None)
+                    self._heavy.put(None)
                     self._thread.join()
                     return 0
                 case _:
@@ -116,10 +126,17 @@ class _Loop:
                     return 1
         return 0  # the parent is gone
 
-    def _process_images(self) -> None:
+    def _process_heavy(self) -> None:
         try:
-            while (item := self._images.get()) is not None:
-                self._frames.send(self._answer_image(*item))
+            while (item := self._heavy.get()) is not None:
+                job, payload = item
+                # Not kept while this waits for the next.
+                del item
+                if isinstance(job, messages.ImageJob):
+                    self._frames.send(self._answer_image(job, payload))
+                else:
+                    self._frames.send(*self._answer_text(job, payload))
+                del payload
         except BaseException:
             # A worker whose image thread is gone must not look ready.
             logger.exception("the image thread ended")
@@ -136,22 +153,27 @@ class _Loop:
         finally:
             self._has_image = False
 
-    def _answer_text(self, job: messages.PromptJob | messages.TextJob, payload: bytearray) -> None:
+    def _answer_text(self, job: TextualJob, payload: bytearray) -> Answered:
+        is_heavy = is_long(payload)
+        self._has_image |= is_heavy
         try:
             if isinstance(job, messages.PromptJob):
                 result, ids = self._processor.prompt(job, bytes(payload))
             else:
                 result, ids = self._processor.text(job, bytes(payload))
         except MemoryError as error:
-            if self._has_image:
+            if self._has_image and not is_heavy:
                 # Taken by the image, perhaps: another worker shall say.
                 logger.error("no memory for a text beside an image")
                 os._exit(1)
-            self._frames.send(_job_failed(job.id, error))
+            return _job_failed(job.id, error), b""
         except Exception as error:  # noqa: BLE001 - process border: one job, one answer
-            self._frames.send(_job_failed(job.id, error))
+            return _job_failed(job.id, error), b""
         else:
-            self._frames.send(result, ids)
+            return result, ids
+        finally:
+            if is_heavy:
+                self._has_image = False
 
 
 def _job_failed(

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
-import collections
 import contextlib
 import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from typing import Literal, get_args
 
@@ -20,6 +17,7 @@ from kimi_serve.schemas.worker import WorkerSpec
 from .arena import Arena
 from .fork_client import ForkClient
 from .jobs import Job
+from .log_pipe import LogPipe
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +25,6 @@ WorkerState = Literal["starting", "ready", "busy", "stopping", "stopped", "faile
 WORKER_STATES: tuple[WorkerState, ...] = get_args(WorkerState)
 
 EOF_GRACE_S = 0.5
-_LOG_LINES_KEPT = 40
 
 OnFrame = Callable[["WorkerLink", messages.Message, bytes], None]
 
@@ -44,20 +41,22 @@ class WorkerLink:
         self.image_job: Job | None = None
         self.text_job: Job | None = None
         self.num_answers = 0
-        self.log_tail: collections.deque[str] = collections.deque(maxlen=_LOG_LINES_KEPT)
+        self.log = LogPipe()
+        # Ends it when it is not ready in time.
+        self.deadline: asyncio.TimerHandle | None = None
         self.is_stopping = False
         # Whether it is ending: nothing may be given to it any more.
         self.is_gone = False
         self.is_being_buried = False
+        # Whether it was killed because it was not ready in time.
+        self.is_late = False
         self.end: Literal["stopped", "failed"] | None = None
         self.arena = Arena.create(spec.slots, spec.slot_bytes)
         self._free_slots = list(range(spec.slots))
         self._pidfd = -1
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._log_fd = -1
-        self._log_decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._log_line = ""
+        self._is_closed = False
 
     @property
     def name(self) -> str:
@@ -89,6 +88,10 @@ class WorkerLink:
         """Whether it has a job that may be what ends its workers."""
         return any(job is not None and job.is_suspect for job in (self.image_job, self.text_job))
 
+    @property
+    def has_long_text(self) -> bool:
+        return self.image_job is not None and self.image_job.is_long_text
+
     def can_take(self, *, image: bool) -> bool:
         """Whether an image, or a text, would be started at once."""
         if image:
@@ -104,15 +107,18 @@ class WorkerLink:
             ours.close()
             theirs.close()
             raise
-        self._follow_log(log_read)
+        self.log.follow(log_read)
         try:
             await client.spawn(self.spec, [theirs.fileno(), self.arena.fileno(), log_write])
         finally:
             theirs.close()
             os.close(log_write)
-            self.arena.close_descriptor()
         ours.setblocking(False)
-        reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        if self._is_closed:  # it ended in the meantime
+            writer.close()
+            return
+        self._writer = writer
         self._reading = asyncio.get_running_loop().create_task(self._read(reader, on_frame))
 
     def know_pid(self, pid: int, on_gone: Callable[[WorkerLink], None]) -> None:
@@ -139,6 +145,7 @@ class WorkerLink:
         if job.is_image:
             # The lowest slot first: its pages are warm.
             job.slot = self._free_slots.pop(0)
+        if job.is_heavy:
             self.image_job = job
         else:
             self.text_job = job
@@ -159,12 +166,20 @@ class WorkerLink:
         jobs = [job for job in (self.image_job, self.text_job) if job is not None]
         for job in jobs:
             self._forget(job)
+            if job.is_image:
+                self.release(job.slot)
         return jobs
 
     def release(self, slot: int) -> None:
         """Make a slot writable again."""
         self._free_slots.append(slot)
         self._free_slots.sort()
+        self._drop_arena()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every slot is written or read."""
+        return not self._free_slots
 
     @property
     def is_quiet(self) -> bool:
@@ -194,6 +209,8 @@ class WorkerLink:
 
     async def close(self) -> None:
         """Let go of everything but the slots that are still being read; twice is once."""
+        self._is_closed = True
+        self.stop_deadline()
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
@@ -202,13 +219,24 @@ class WorkerLink:
             # Not waited for: a waiter that is cancelled would cancel those after it.
             self._writer.close()
             self._writer = None
-        self._read_log()
-        self._close_log()
+        self.log.close()
         self.arena.close_descriptor()
+        self._drop_arena()
         if self._pidfd >= 0:
             asyncio.get_running_loop().remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = -1
+
+    def stop_deadline(self) -> None:
+        """Have it be as slow as it likes from now on."""
+        if self.deadline is not None:
+            self.deadline.cancel()
+            self.deadline = None
+
+    def _drop_arena(self) -> None:
+        """Give the memory back with the last slot that is read, whoever still holds the link."""
+        if self._is_closed and len(self._free_slots) == self.spec.slots:
+            self.arena.close()
 
     def _forget(self, job: Job) -> None:
         if job is self.image_job:
@@ -236,34 +264,3 @@ class WorkerLink:
         except Exception:
             logger.exception("%s sent what cannot be read; killing it", self.name)
             self.kill()
-
-    def _follow_log(self, fd: int) -> None:
-        os.set_blocking(fd, False)
-        self._log_fd = fd
-        asyncio.get_running_loop().add_reader(fd, self._read_log)
-
-    def _read_log(self) -> None:
-        while self._log_fd >= 0:
-            try:
-                data = os.read(self._log_fd, 1 << 16)
-            except BlockingIOError:
-                return
-            if not data:
-                self._close_log()
-                return
-            self._show_log(self._log_decoder.decode(data))
-
-    def _show_log(self, text: str) -> None:
-        """Pass on whole lines only: they are mixed with those of others."""
-        *lines, self._log_line = (self._log_line + text).split("\n")
-        for line in lines:
-            sys.stderr.write(line + "\n")
-            self.log_tail.append(line)
-
-    def _close_log(self) -> None:
-        if self._log_fd >= 0:
-            asyncio.get_running_loop().remove_reader(self._log_fd)
-            os.close(self._log_fd)
-            self._log_fd = -1
-            if self._log_line:
-                self._show_log("\n")

@@ -15,7 +15,7 @@ from engine_server import EngineServer, free_port
 from integration_server import wait_until
 
 VLLM = {"kind": "vllm"}
-AT_ONCE = {"startup_timeout_s": 1, "kill_timeout_s": 0.2}
+AT_ONCE = {"startup_timeout_s": 3, "kill_timeout_s": 0.2}
 
 
 @pytest.fixture

@@ -298,3 +298,47 @@ def test_the_cache_answers_the_same_bytes(guarded: RunningServer) -> None:
     assert counted("hits_total") - before == 4
     assert counted("entries") >= 2
     assert 0 < counted("bytes") < 100_000
+
+
+@pytest.mark.parametrize(
+    ("coding", "body", "status"),
+    [
+        (b"chunked", b"-1\r\nx\r\n", 400),
+        (b"chunked", b"0x10\r\nx\r\n", 400),
+        (b"chunked", b"12345678901234567\r\nx\r\n", 400),
+        (b"chunked", b"2\r\n{}\r\nzz\r\n", 400),
+        (b"gzip", b"", 400),
+        (b"gzip, chunked", b"2\r\n{}\r\n0\r\n\r\n", 501),
+        (b"chunked", b"2\r\n{}\r\n0\r\n\r\n", 400),
+    ],
+)
+@pytest.mark.parametrize("is_split", [False, True])
+def test_a_body_that_is_coded_wrongly_is_answered(
+    server: RunningServer, coding: bytes, body: bytes, status: int, is_split: bool
+) -> None:
+    start = b"POST /tokenize HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: "
+    start += coding + b"\r\n\r\n"
+    with socket.create_connection(address(server.url)) as connection:
+        connection.settimeout(30)
+        if is_split:
+            connection.sendall(start)
+            connection.sendall(body)
+        else:
+            connection.sendall(start + body)
+        answer = read_all(connection)
+    headers, _, content = answer.partition(b"\r\n\r\n")
+    assert int(headers.split()[1]) == status
+    assert json.loads(content)["error"]["message"]
+
+
+def test_a_fault_in_a_body_does_not_end_the_answer_before_it(server: RunningServer) -> None:
+    first = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    with socket.create_connection(address(server.url)) as connection:
+        connection.settimeout(30)
+        connection.sendall(first)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        connection.sendall(b"POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        answer = read_all(connection)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.count(b"HTTP/1.1 400") == 1

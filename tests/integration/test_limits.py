@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ from io import BytesIO
 from pathlib import Path
 
 import httpx
+import pytest
 from image_samples import DATA, encoded
 from integration_server import RunningServer, Start, wait_until
 from PIL import Image
@@ -184,6 +186,26 @@ def test_a_client_that_leaves_frees_what_waits_for_it(start: Start) -> None:
     wait_until(lambda: metric(server, "kimi_serve_queued_jobs") == 0)
     wait_until(lambda: metric(server, "kimi_serve_held_bytes") == 0)
     assert metric(server, "kimi_serve_images_total") < 40
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_client_that_ends_its_side_is_answered(start: Start, number: int) -> None:
+    """As `nc -N` does; an interim answer may stand before the answer, as HTTP/1.1 has it."""
+    server = start("--tokenizer-worker-num", "1").wait_until_serving()
+    url = httpx.URL(server.url)
+    body = httpx.Request("POST", "http://x", json=images(*[PHOTO.read_bytes()] * number)).content
+    head = f"POST /v1/preprocess HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection((url.host, url.port or 0)) as asking:
+        asking.settimeout(60)
+        asking.sendall(head.encode() + body)
+        asking.shutdown(socket.SHUT_WR)
+        received = bytearray()
+        while data := asking.recv(2**20):
+            received += data
+    answer = bytes(received).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    content = json.loads(answer.partition(b"\r\n\r\n")[2])
+    assert len(content["images"]) == number
 
 
 def test_texts_and_other_images_do_not_wait_for_a_request_of_many(start: Start) -> None:

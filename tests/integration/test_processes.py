@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import httpx
@@ -108,6 +109,76 @@ def test_no_request_is_lost_when_a_loaded_server_stops(start: Start) -> None:
         client.join()
     assert lost == []
     assert set(answered) == {200}
+
+
+def test_connections_stay_while_anything_drains(start: Start) -> None:
+    """What is idle at the signal is used 3 s later: it is told then, and nothing is lost."""
+    server = start("--tokenizer-worker-num", "1").wait_until_serving()
+    url = httpx.URL(server.url)
+    body = json.dumps(images(*[BIG.read_bytes()] * 8)).encode()
+    head = f"POST /v1/preprocess HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    with server.client() as idle, socket.create_connection((url.host, url.port or 0)) as busy:
+        assert idle.get("/health").status_code == 200
+        # One byte short: it is under way for as long as this test wants.
+        busy.sendall(head.encode() + body[:-1])
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: any("no new connections" in line for line in server.log))
+        wait_until(lambda: is_refused(url))
+        began = time.monotonic()
+        wait_until(lambda: time.monotonic() - began > 3)
+        response = idle.get("/health")
+        assert response.status_code == 200
+        assert response.headers["connection"] == "close"
+        busy.sendall(body[-1:])
+        busy.settimeout(60)
+        assert busy.recv(12) == b"HTTP/1.1 200"
+        while busy.recv(2**20):
+            pass
+    assert server.process.wait(20) == 0
+
+
+def test_a_client_that_was_told_nothing_has_its_chance(start: Start) -> None:
+    """The head of its answer went out before the signal, and it reads slowly."""
+    server = start("--tokenizer-worker-num", "1").wait_until_serving()
+    url = httpx.URL(server.url)
+    body = json.dumps(images(*[BIG.read_bytes()] * 4)).encode()
+    head = f"POST /v1/preprocess HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection((url.host, url.port or 0)) as slow:
+        slow.settimeout(60)
+        slow.sendall(head.encode() + body)
+        start_of_answer = slow.recv(2**14)
+        headers, _, content = start_of_answer.partition(b"\r\n\r\n")
+        assert b"connection: close" not in headers.lower()
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: is_refused(url))
+        (size,) = re.findall(rb"content-length: (\d+)", headers.lower())
+        left = int(size) - len(content)
+        while left:
+            left -= len(slow.recv(min(left, 2**20)))
+        slow.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = slow.recv(2**16)
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert b"connection: close" in answer.lower()
+    assert server.process.wait(20) == 0
+
+
+def test_idle_connections_do_not_hold_a_stop(start: Start) -> None:
+    server = start(
+        "--tokenizer-worker-num", "1", "--server-drain-timeout-s", "600"
+    ).wait_until_serving()
+    with server.client() as idle:
+        assert idle.get("/health").status_code == 200
+        assert server.stop() == 0
+
+
+def is_refused(url: httpx.URL) -> bool:
+    try:
+        socket.create_connection((url.host, url.port or 0), 0.5).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def test_a_stop_is_told_to_probes_and_clients_first(start: Start) -> None:

@@ -82,6 +82,41 @@ def test_a_difference_of_one_bit_is_exit_code_1(
     assert "not measured  transformers: left out here" in printed
 
 
+def without_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def left_out(_: object) -> str:
+        return "left out here"
+
+    for name in [name for name in os.environ if name.startswith("KIMI_SERVE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(run_module, "missing", left_out)
+    monkeypatch.setattr(run_module.SecondOpinion, "missing", property(left_out))
+
+
+def test_a_damaged_image_costs_itself_only(
+    images: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_others(monkeypatch)
+    whole = (images / "plain.png").read_bytes()
+    (images / "damaged.png").write_bytes(whole[: len(whole) // 2])
+    (images / "notes.txt").write_text("no image")
+    assert run(["verify", "--images", str(images), "--workers", "1", "--seconds", "0.1"]) == 0
+    printed = capsys.readouterr().out
+    assert "  1 forced CPU" in printed
+    assert "not measured  damaged.png beside" in printed
+    assert "not measured  notes.txt: no image in one of image.formats" in printed
+    assert "1 workers" not in printed
+
+
+def test_images_that_are_all_damaged_are_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_others(monkeypatch)
+    whole = encoded(picture(), "PNG")
+    (tmp_path / "damaged.png").write_bytes(whole[: len(whole) // 2])
+    assert run(["verify", "--images", str(tmp_path), "--workers", "1", "--seconds", "0.1"]) == 1
+    assert "BROKEN  there are images to measure" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

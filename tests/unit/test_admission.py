@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
-from kimi_serve.launcher.front.admission import Admission, Hold
+from kimi_serve.launcher.front.admission import WRITE_NOW, Admission, Hold
 from kimi_serve.launcher.front.clients import ABORT, SendDeadline
 from kimi_serve.schemas.errors import BodyTooLargeError, OverloadedError, RequestError
 
@@ -151,6 +152,55 @@ async def test_an_answer_counts_until_it_is_sent() -> None:
     assert admission.held_bytes == 10
     await response({"type": "http"}, _receive_nothing, send)
     assert held == [10, 10, 6, 0]
+    assert admission.held_bytes == 0
+
+
+class Socket:
+    """Takes the next of `sizes` at once, None when it is gone, and everything that is sent."""
+
+    def __init__(self, *sizes: int | None) -> None:
+        self._sizes = list(sizes)
+        self.taken = b""
+        self.copied: list[int] = []
+
+    def write_now(self, data: memoryview) -> int | None:
+        size = self._sizes.pop(0) if self._sizes else 0
+        if size is not None:
+            self.taken += data[:size]
+            size = min(size, len(data))
+        return size
+
+    async def send(self, message: Message) -> None:
+        body = message.get("body", b"")
+        assert isinstance(body, bytes)  # never a view of what may change
+        self.copied.append(len(body))
+        self.taken += body
+
+
+@in_loop
+async def test_what_a_socket_takes_at_once_is_not_copied_and_the_order_stays() -> None:
+    admission = Admission(2**21, 2**21)
+    pixels = bytearray(os.urandom(10**6))
+    client = Socket(0, 7, 10**6, 0, 100_000, 0, 0, 300_000)
+    with Hold(admission) as hold:
+        response = hold.response([b"head", pixels, b"tail"], "text/plain")
+    scope = {"type": "http", WRITE_NOW: client.write_now}
+    await response(scope, _receive_nothing, client.send)
+    assert client.taken == b"head" + pixels + b"tail"
+    assert max(client.copied) == 2**17
+    assert sum(client.copied) < 700_000
+    assert admission.held_bytes == 0
+
+
+@in_loop
+async def test_a_connection_that_is_gone_ends_its_answer() -> None:
+    admission = Admission(100, 100)
+    client = Socket(2, None)
+    with Hold(admission) as hold:
+        response = hold.response([b"head", b"tail"], "text/plain")
+    scope = {"type": "http", WRITE_NOW: client.write_now}
+    await response(scope, _receive_nothing, client.send)
+    assert client.taken == b"he"
     assert admission.held_bytes == 0
 
 

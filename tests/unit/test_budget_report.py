@@ -196,3 +196,12 @@ def test_what_cannot_be_drawn_is_refused(
     assert "no memory budget to draw" in capsys.readouterr().err
     assert run([*PLAN, "--compare", "sglang,vllm", "--picture", target]) == 2
     assert not Path(target).exists()
+
+
+@pytest.mark.parametrize("name", ["b.svg", "b", "b.jpg", "png"])
+def test_a_picture_is_not_written_under_another_kinds_name(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*PLAN, "--picture", str(tmp_path / name)]) == 2
+    assert "the picture is a PNG" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

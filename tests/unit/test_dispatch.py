@@ -29,6 +29,10 @@ class FakeLink:
         return "busy" if self.image_job or self.text_job else "ready"
 
     @property
+    def has_long_text(self) -> bool:
+        return self.image_job is not None and self.image_job.is_long_text
+
+    @property
     def has_suspect(self) -> bool:
         return any(job is not None and job.is_suspect for job in (self.image_job, self.text_job))
 
@@ -38,7 +42,7 @@ class FakeLink:
         return self.is_usable and self.text_job is None
 
     def send(self, job: Job) -> None:
-        if job.is_image:
+        if job.is_heavy:
             self.image_job = job
         else:
             self.text_job = job
@@ -71,8 +75,8 @@ def image(dispatcher: Dispatcher, request: object = None) -> Job:
     )
 
 
-def text(dispatcher: Dispatcher) -> Job:
-    return dispatcher.add(b"x", lambda job_id, _: messages.TextJob(job_id), is_image=False)
+def text(dispatcher: Dispatcher, size: int = 1) -> Job:
+    return dispatcher.add(b"x" * size, lambda job_id, _: messages.TextJob(job_id), is_image=False)
 
 
 @in_loop
@@ -144,6 +148,34 @@ async def test_a_worker_has_one_text_at_a_time() -> None:
     pump(dispatcher, links)
     assert [link.text_job for link in links] == jobs[:2]
     assert dispatcher.num_queued == 3
+
+
+@in_loop
+async def test_long_texts_go_one_at_a_time_where_images_go() -> None:
+    dispatcher, links, _ = make(2)
+    long = [text(dispatcher, messages.LONG_TEXT_BYTES + 1) for _ in range(3)]
+    picture = image(dispatcher)
+    short = [text(dispatcher, messages.LONG_TEXT_BYTES) for _ in range(2)]
+    pump(dispatcher, links)
+    assert [link.image_job for link in links] == [long[0], picture]
+    assert {link.text_job for link in links} == set(short)
+    links[1].image_job = None
+    pump(dispatcher, links)
+    assert links[1].image_job is None
+    links[0].image_job = None
+    pump(dispatcher, links)
+    assert long[1] in [link.image_job for link in links]
+
+
+@in_loop
+async def test_a_long_text_is_given_up_and_tried_again_like_an_image() -> None:
+    dispatcher, links, _ = make(1)
+    long = text(dispatcher, messages.LONG_TEXT_BYTES + 1)
+    pump(dispatcher, links)
+    links[0].image_job = None
+    assert dispatcher.send_elsewhere(long, Death(0, "killed by SIGKILL", is_crash=False))
+    dispatcher.forget(long)
+    assert dispatcher.num_queued == 0
 
 
 @in_loop

@@ -184,7 +184,7 @@ class FakeNVMLError(Exception):
 
 
 class FakeNotSupportedError(FakeNVMLError):
-    pass
+    value = 3
 
 
 class FakeNvml:

@@ -160,3 +160,22 @@ async def test_what_cannot_be_copied_stays_where_it_is() -> None:
     assert bytes(lease.pixels) == b"\x01" * BIG
     lease.release()
     assert bench.freed == 1
+
+
+def test_a_closed_arena_goes_with_its_last_view() -> None:
+    arena = Arena.create(1, SLOT_BYTES)
+    os.pwrite(arena.fileno(), b"x", 0)
+    name = os.readlink(f"/proc/self/fd/{arena.fileno()}")
+    before = mappings(name)
+    view = arena.slot(0)
+    arena.close()
+    arena.close()
+    assert bytes(view[:1]) == b"x"
+    assert mappings(name) == before
+    view.release()
+    assert mappings(name) == before - 1
+
+
+def mappings(name: str) -> int:
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        return sum(name in line for line in maps)

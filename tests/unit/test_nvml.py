@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from recorded_nvml import (
@@ -155,6 +157,87 @@ def test_the_machine_is_kept_beside_what_is_visible(tmp_path: Path) -> None:
     assert [gpu.index for gpu in found.gpus] == [1]
     assert [gpu.index for gpu in found.all_gpus or ()] == [0, 1]
     assert found.gpu_source == "NVML lists 2 GPUs; CUDA_VISIBLE_DEVICES='1' leaves 1"
+
+
+# Answers that no driver should give
+
+
+class OddNvml(RecordedNvml):
+    """Fails as the strict module does: `faults` has the exception that a function ends with."""
+
+    def __init__(self, *devices: Device, **odd: object) -> None:
+        super().__init__(*devices)
+        self.odd = odd
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if not name.startswith("nvml") or name not in self.odd:
+            return found
+        answer = self.odd[name]
+
+        def give(*_: object) -> object:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return give
+
+
+BAD_TEXT = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+ODD = (BAD_TEXT, RuntimeError("no"), OSError(5, "I/O"), None, SimpleNamespace(), b"\xff", "x")
+
+
+@pytest.mark.parametrize("answer", ODD)
+@pytest.mark.parametrize("name", [each for each in vars(RecordedNvml) if each.startswith("nvml")])
+def test_an_odd_answer_is_never_a_traceback(name: str, answer: object, tmp_path: Path) -> None:
+    for device in (H100, DIVIDED):
+        nvml = OddNvml(device, **{name: answer})
+        found = look(nvml, tmp_path)
+        assert found.gpu_source
+        if isinstance(answer, Exception) and name not in ("nvmlShutdown",):
+            is_asked = device is DIVIDED or "Mig" not in name or name == "nvmlDeviceGetMigMode"
+            assert not is_asked or type(answer).__name__ in found.gpu_source
+
+
+def test_a_module_that_cannot_be_imported_is_told(tmp_path: Path) -> None:
+    def broken() -> None:
+        raise OSError("libnvidia-ml.so.1: file too short")
+
+    found = probe({}, root=tmp_path, load_nvml=broken)
+    assert "pynvml cannot be imported: OSError: libnvidia-ml.so.1" in found.gpu_source
+
+
+@pytest.mark.parametrize("total", [None, "many", -1, 0])
+def test_memory_of_no_size_is_unknown(total: object) -> None:
+    nvml = OddNvml(H100, nvmlDeviceGetMemoryInfo=SimpleNamespace(total=total, free=3, used=1))
+    gpus = ask_driver(nvml).gpus or ()
+    assert [(gpu.total_mib, gpu.free_mib) for gpu in gpus] == [(None, None)]
+
+
+def test_a_failure_is_not_memory_that_is_shared() -> None:
+    broken = Device("GPU-1", "X", 1024, faults={"nvmlDeviceGetMemoryInfo": 999})
+    answer = ask_driver(RecordedNvml(broken))
+    assert answer.note == "NVML lists 1 GPU; GPU 0 tells no memory: Unknown Error"
+    assert [gpu.memory_fault for gpu in answer.gpus or ()] == ["Unknown Error"]
+
+
+def test_more_free_than_there_is_is_not_believed() -> None:
+    answer = ask_driver(RecordedNvml(Device("GPU-1", "X", 1024, -100)))
+    assert [gpu.free_mib for gpu in answer.gpus or ()] == [None]
+    assert "1124 MiB free of 1024, which is not believed" in answer.note
+
+
+def test_a_divided_gpu_that_cannot_be_listed_is_told(tmp_path: Path) -> None:
+    secret = Device("GPU-1", "X", 1024, slices=(), faults={"nvmlDeviceGetMaxMigDeviceCount": 4})
+    found = look(RecordedNvml(secret), tmp_path)
+    assert found.gpus == ()
+    assert "GPU 0 is divided (MIG), its slices cannot be listed: Insufficient" in found.gpu_source
+
+
+def test_a_lost_slice_is_told() -> None:
+    lost = Device("MIG-1", "X", 1, faults={"nvmlDeviceGetUUID": 15})
+    answer = ask_driver(RecordedNvml(Device("GPU-1", "X", 1024, slices=(lost, None, SLICE_2))))
+    assert answer.note == "NVML lists 1 GPU; slice 0 of GPU 0 cannot be used: GPU is lost"
 
 
 def test_the_module_has_what_is_recorded() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from pydantic import SecretStr
 
 from kimi_serve.launcher.sources.profile import read_profile_text
 from kimi_serve.schemas.findings import Finding
@@ -52,3 +55,24 @@ def test_a_pasted_indent_is_one_finding(above: str, blank: str) -> None:
 
 def test_an_empty_section_above_another_is_still_one() -> None:
     assert [found.rule for found in findings("server:\nlog:\n")] == ["KS106", "KS106"]
+
+
+@pytest.mark.parametrize("blanks", ["", "\n", "   \n", "\r\n", " \t\n\n", "\v\f"])
+def test_a_file_of_blanks_is_an_empty_secret(tmp_path: Path, blanks: str) -> None:
+    (tmp_path / "key").write_text(blanks, newline="")
+    result = read_profile_text("server:\n  api_key: {file: key}\n", "p.yaml", str(tmp_path), {})
+    (finding,) = result[-1].findings
+    assert finding.rule == "KS104"
+    assert finding.message.endswith("is empty")
+
+
+@pytest.mark.parametrize(
+    "written", ["abcdefgh", "abcdefgh \n", "\n  abcdefgh\t\r\n", "abcdefgh\n\n"]
+)
+def test_blanks_around_a_secret_of_a_file_are_not_its_own(tmp_path: Path, written: str) -> None:
+    (tmp_path / "key").write_text(written, newline="")
+    result = read_profile_text("server:\n  api_key: {file: key}\n", "p.yaml", str(tmp_path), {})
+    assert result[-1].findings == ()
+    (leaf,) = result[0].leaves
+    assert isinstance(leaf.value, SecretStr)
+    assert leaf.value.get_secret_value() == "abcdefgh"

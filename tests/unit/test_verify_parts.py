@@ -62,7 +62,9 @@ def test_a_folder_gives_its_images_in_order(tmp_path: Path) -> None:
     (tmp_path / "b.png").write_bytes(encoded(picture(), "PNG"))
     (tmp_path / "a.jpg").write_bytes(encoded(picture(), "JPEG"))
     (tmp_path / "notes.txt").write_text("no image")
-    assert [sample.name for sample in from_folder(tmp_path, ("png", "jpeg"))] == ["a.jpg", "b.png"]
+    samples, left_out = from_folder(tmp_path, ("png", "jpeg"))
+    assert [sample.name for sample in samples] == ["a.jpg", "b.png"]
+    assert left_out == [NotMeasured("notes.txt", "no image in one of image.formats (png, jpeg)")]
     with pytest.raises(ConfigError, match="no image of an accepted format"):
         from_folder(tmp_path, ("webp",))
     with pytest.raises(ConfigError, match="--images"):
@@ -203,9 +205,12 @@ def test_memory_against_the_plan(
 # NVML
 
 
+class FakeNVMLError(Exception):
+    pass
+
+
 class FakeNvml:
-    class NVMLError(Exception):
-        pass
+    NVMLError = FakeNVMLError
 
     def __init__(self, processes: dict[int, int | None] | None) -> None:
         self.processes = processes
@@ -239,6 +244,32 @@ def test_a_driver_that_names_no_sizes_is_no_zero() -> None:
     assert memory is not None
     assert memory.by_process() == {7: None}
     assert memory.of([7]) is None
+
+
+@pytest.mark.parametrize("name", ["MemoryInfo", "ComputeRunningProcesses"])
+@pytest.mark.parametrize("error", [RuntimeError("gone"), FakeNVMLError("gone"), TypeError("gone")])
+def test_a_driver_that_fails_later_is_a_reason(
+    name: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    memory, _ = open_gpu_memory(0, lambda _: FakeNvml({7: 7}))
+    assert memory is not None
+    monkeypatch.setattr(FakeNvml, f"nvmlDeviceGet{name}", fail)
+    asked = memory.used_mib() if name == "MemoryInfo" else memory.by_process()
+    assert asked is None
+    assert memory.fault.endswith("gone")
+    assert memory.of([7]) is None or name == "MemoryInfo"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("odd"), OSError("odd"), UnicodeError("odd")])
+def test_a_module_that_fails_in_its_own_way_is_a_reason(error: Exception) -> None:
+    def fail(*_: object) -> Any:
+        raise error
+
+    assert "odd" in open_gpu_memory(0, fail)[1]
+    assert "odd" in open_gpu_memory(0, lambda _: SimpleNamespace(nvmlInit=fail))[1]
 
 
 def test_no_nvml_is_a_reason() -> None:

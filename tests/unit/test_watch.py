@@ -36,6 +36,7 @@ class FakeLink:
         self.pid = pid
         self.is_gone = False
         self.image_job = job
+        self.text_job: Job | None = None
         self.report = type("Report", (), {"image_thread": thread})
         self.killed = asyncio.Event()
 
@@ -49,7 +50,8 @@ def watch(link: FakeLink, limit_s: float, costly: list[tuple[Job, float]]) -> Wa
         costly.append((job, limit))
         link.kill()
 
-    return Watch(lambda: cast("list[WorkerLink]", [link]), lambda: None, limit_s, on_costly)
+    links = cast("list[WorkerLink]", [link])
+    return Watch(lambda: links, lambda: None, limit_s, limit_s, on_costly)
 
 
 def job() -> Job:
