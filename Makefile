@@ -29,8 +29,10 @@ docs: $(VENV)/.ready ## pages that are made from the code
 	$(VENV)/bin/python scripts/deployments_page.py > docs/deployments.md
 	$(VENV)/bin/kimi-serve schema > docs/kimi-serve.schema.json
 
-bench: $(CHECK_VENV)/.ready ## memory and start of the fleet, beside the spawn-with-transformers way
-	$(CHECK_VENV)/bin/python benchmarks/fleet.py $(ARGS)
+# Other peers by option, each an interpreter that has it: --vllm-python P, --sglang-python P.
+bench: $(CHECK_VENV)/.ready ## ratios against peers and bars; ARGS: --quick, --check, --save
+	$(CHECK_VENV)/bin/python benchmarks/run.py \
+	  --transformers-python $(CHECK_VENV)/bin/python $(ARGS)
 
 FAULTS_SECONDS ?= 180
 SOAK_REQUESTS ?= 20000

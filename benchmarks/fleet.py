@@ -11,6 +11,7 @@ ratios. The peer needs the gpu extra in PYTHON (this interpreter unless given).
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -105,11 +106,11 @@ def measure_peer(python: str, workers: int) -> Figures:
 
 def _figures(root: int, ready_s: float) -> Figures:
     time.sleep(1)  # let the allocators settle: an idle figure is wanted
-    tree = _tree(root)
+    tree = process_tree(root)
     return Figures(ready_s, sum(_pss_kb(pid) for pid in tree) / 1000, len(tree))
 
 
-def _tree(root: int) -> list[int]:
+def process_tree(root: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -136,11 +137,15 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--no-peer", action="store_true", help="measure kimi-serve alone")
+    parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     ours = measure_kimi_serve(given.workers)
     rows = [("kimi-serve", ours)]
     if not given.no_peer:
         rows.append(("spawn + transformers", measure_peer(given.peer_python, given.workers)))
+    if given.json:
+        print(json.dumps({name: vars(figures) for name, figures in rows}))
+        return
     print(f"{given.workers} workers, {len(os.sched_getaffinity(0))} cores")
     print(f"{'':22}{'all ready':>12}{'PSS idle':>12}{'processes':>12}")
     for name, figures in rows:

@@ -11,30 +11,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import statistics
 import sys
-import time
-from collections.abc import Callable
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import simplejpeg
-from numpy.typing import NDArray
+import simplejpeg  # type: ignore[import-untyped]
+from common import BICUBIC, KIMI, RULES, Call, checkpoint_order, on_one_thread, photo, race
 from PIL import Image
 
 from kimi_serve.preprocess.images.image_processor import ImageProcessor
 from kimi_serve.preprocess.images.kimi import plan_resize
 from kimi_serve.preprocess.native import kernel
 from kimi_serve.schemas.vocabulary import ImageDtype
-from kimi_serve.schemas.worker import ImageRules, ResizeConfig
 
-HALF = (0.5, 0.5, 0.5)
-KIMI = ResizeConfig(16384, 512, 14, 2, HALF, HALF)
-RULES = ImageRules("checkpoint", (255, 255, 255), "float32", 10**9, 2**30, ("jpeg",))
-BICUBIC = Image.Resampling.BICUBIC
 # Of the issue: name, and the least (or, from "/" on, the most) ratio.
 LEAST = {
     "resize 12 MP: pillow / avx512vnni": 9.0,
@@ -49,46 +41,7 @@ MOST = {
     "JPEG 12 MP: native / decode": 1.3,
 }
 
-Call = Callable[[], object]
 Ratios = dict[str, float]
-
-
-def race(calls: dict[str, Call], rounds: int) -> dict[str, float]:
-    """Give the median CPU milliseconds of each."""
-    names = list(calls)
-    taken: dict[str, list[float]] = {name: [] for name in names}
-    for number in range(rounds + 1):
-        start = number % len(names)
-        for name in names[start:] + names[:start]:
-            began = time.process_time()
-            calls[name]()
-            if number:  # the first round only warms up
-                taken[name].append(time.process_time() - began)
-    return {name: 1000 * statistics.median(times) for name, times in taken.items()}
-
-
-def photo(width: int, height: int) -> NDArray[np.uint8]:
-    rng = np.random.default_rng(0)
-    coarse = rng.integers(0, 256, (height // 24 + 2, width // 24 + 2, 3), np.uint8)
-    smooth = np.asarray(Image.fromarray(coarse).resize((width, height), BICUBIC), np.float32)
-    noise = rng.normal(0, 5, (height, width, 1)).astype(np.float32)
-    return np.clip(smooth + noise, 0, 255).astype(np.uint8)
-
-
-def checkpoint_order(data: bytes) -> NDArray[np.float32]:
-    """Do what the checkpoint's own processor does, step by step."""
-    image = Image.open(BytesIO(data)).convert("RGB")
-    plan = plan_resize(*image.size, KIMI)
-    image = image.resize((plan.new_width, plan.new_height), BICUBIC)
-    right, bottom = plan.padded_width - plan.new_width, plan.padded_height - plan.new_height
-    canvas = np.pad(np.asarray(image), ((0, bottom), (0, right), (0, 0)))
-    values = (canvas / 255.0).astype(np.float32)
-    values -= np.array(HALF)
-    values *= 1 / np.array(HALF)
-    values = np.stack([values])
-    _, rows, columns = plan.grid_thw
-    patches = values.reshape(1, rows, 14, columns, 14, 3).transpose(0, 1, 3, 5, 2, 4)
-    return patches.reshape(-1, 3, 14, 14)
 
 
 def show(title: str, times: dict[str, float]) -> None:
@@ -103,7 +56,7 @@ def resize_ratios(name: str, width: int, height: int, rounds: int) -> Ratios:
     size = plan.new_width, plan.new_height
     calls: dict[str, Call] = {"pillow": lambda: image.resize(size, BICUBIC)}
     for level in kernel.supported_levels():
-        calls[level] = lambda level=level: kernel.resize(level, pixels, size, vertical_first=False)
+        calls[level] = partial(kernel.resize, level, pixels, size, vertical_first=False)
     times = race(calls, rounds)
     show(f"resize {name}, {width}x{height} -> {size[0]}x{size[1]}", times)
     return {f"resize {name}: pillow / {x}": times["pillow"] / times[x] for x in times}
@@ -119,9 +72,9 @@ def patch_ratios(name: str, width: int, height: int, rounds: int) -> Ratios:
     for level in kernel.supported_levels():
         for dtype in dtypes:
             writer = kernel.NativeWriter(KIMI, dtype, level)
-            calls[f"{level} {dtype}"] = lambda w=writer: w.write(pixels, plan, out)
+            calls[f"{level} {dtype}"] = partial(writer.write, pixels, plan, out)
         writer = kernel.NativeWriter(KIMI, "float32", level)
-        calls[f"{level} float32 of a Pillow image"] = lambda w=writer: w.write(image, plan, out)
+        calls[f"{level} float32 of a Pillow image"] = partial(writer.write, image, plan, out)
     times = race(calls, rounds)
     show(f"pad, normalise, patchify {name}; memcpy is of the float32 output", times)
     best = kernel.supported_levels()[0]
@@ -138,7 +91,7 @@ def jpeg_ratios(name: str, width: int, height: int, rounds: int) -> Ratios:
     native, pure = (ImageProcessor(KIMI, RULES, which) for which in ("native", "pure"))
     expected = native.process_array(data)[1]
     assert expected.tobytes() == pure.process_array(data)[1].tobytes()
-    out = memoryview(np.ones(expected.nbytes, np.uint8))
+    out = np.ones(expected.nbytes, np.uint8).data
     calls: dict[str, Call] = {
         "decode": lambda: simplejpeg.decode_jpeg(data, "RGB", buffer=buffer, strict=True),
         "native": lambda: native.process(data, out),
@@ -175,10 +128,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
-        # numpy has read it already, and CPU time would count the threads of its library.
-        os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        os.execv(sys.executable, [sys.executable, *sys.argv])
+    on_one_thread()
     if kernel.missing:
         print(kernel.missing)
         return 1

@@ -1,0 +1,126 @@
+"""All benchmarks, their ratios, the bars, and docs/benchmarks.md.
+
+    python benchmarks/run.py [--quick] [--check] [--save]
+        [--transformers-python P] [--vllm-python P] [--sglang-python P]
+
+Each peer runs in the interpreter that has it, beside us in the same process. Downloads nothing.
+--quick takes few rounds and leaves out the fleets; --check measures what needs no peer and no
+server, and fails when a ratio is worse than benchmarks/ratios.json allows; --save writes both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bars import Ratios, missed, regressions
+from common import ONE_THREAD, ROOT, TUNED_MALLOC
+from page import Results, page
+
+HERE = ROOT / "benchmarks"
+RATIOS = HERE / "ratios.json"
+PAGE = ROOT / "docs" / "benchmarks.md"
+
+
+def child(script: str, *words: str, python: str = sys.executable, env: dict[str, str]) -> Any:
+    """Run a script of this folder; gives the JSON that it prints."""
+    print(f"{time.strftime('%H:%M:%S')} {script} {' '.join(words)}", file=sys.stderr)
+    paths = {"PYTHONPATH": str(ROOT / ".typing")}
+    done = subprocess.run(
+        [python, str(HERE / script), *words],
+        env=os.environ | ONE_THREAD | paths | env,
+        stdout=subprocess.PIPE,
+        check=False,
+    )
+    if not done.stdout.strip():
+        print(f"{script} {' '.join(words)} failed", file=sys.stderr)
+        return {}
+    return json.loads(done.stdout)
+
+
+def kernel_ratios(rounds: int) -> Ratios:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.json"
+        command = [sys.executable, str(HERE / "kernel.py"), "--rounds", str(rounds)]
+        subprocess.run([*command, "--json", str(file)], stdout=subprocess.DEVNULL, check=False)
+        found: Ratios = json.loads(file.read_text(encoding="utf-8"))
+        return found
+
+
+def peer_results(given: argparse.Namespace, results: Results) -> None:
+    rounds = str(3 if given.quick else 9)
+    only = ["--only", "1080p JPEG"] if given.quick else []
+    pythons = {
+        "none": sys.executable,
+        "transformers": given.transformers_python,
+        "vllm": given.vllm_python,
+        "sglang": given.sglang_python,
+    }
+    for name, python in pythons.items():
+        if python is None or (given.check and name != "none"):
+            continue
+        for suffix, env in (("", {}), (", malloc tuned", TUNED_MALLOC)):
+            fewer = str(max(2, int(rounds) // 2)) if suffix else rounds
+            found = child("peer.py", name, "--rounds", fewer, *only, python=python, env=env)
+            results.add_race(name, suffix, found)
+            if given.check:
+                break
+
+
+def http_ratios(load: dict[str, Any]) -> Ratios:
+    """Compare by CPU time of all server processes: the client's share is excluded."""
+    ratios: Ratios = {}
+    for picture, rows in load.items():
+        if "bare decode" in rows:
+            decode = rows["bare decode"]["server_ms"]
+            for way, row in rows.items():
+                if way != "bare decode":
+                    name = f"HTTP {picture}, {way}: rate / bare decode rate"
+                    ratios[name] = round(decode / row["server_ms"], 3)
+    return ratios
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    for flag in ("--quick", "--check", "--save"):
+        parser.add_argument(flag, action="store_true")
+    parser.add_argument("--transformers-python")
+    parser.add_argument("--vllm-python")
+    parser.add_argument("--sglang-python")
+    given = parser.parse_args()
+    results = Results()
+    results.ratios |= kernel_ratios(5 if given.quick or given.check else 11)
+    peer_results(given, results)
+    handed = child("handover.py", "--json", env={})
+    results.ratios |= handed["ratios"]
+    results.handover = handed["times"]
+    if not given.check:
+        quick = ["--quick", "--rounds", "1", "--seconds", "2"] if given.quick else []
+        results.http = child("http_load.py", *quick, env={})
+        results.ratios |= http_ratios(results.http)
+        results.texts = child("texts.py", "--seconds", "4" if given.quick else "10", env={})
+        if not given.quick:
+            peer = ["--peer-python", given.transformers_python] * bool(given.transformers_python)
+            results.fleet = child("fleet.py", "--json", *(peer or ["--no-peer"]), env={})
+    text = page(results)
+    print(text)
+    if given.save:
+        PAGE.write_text(text, encoding="utf-8")
+        rounded = {name: round(ratio, 3) for name, ratio in sorted(results.ratios.items())}
+        RATIOS.write_text(json.dumps(rounded, indent=1) + "\n", encoding="utf-8")
+    if given.check:
+        worse = regressions(results.ratios, json.loads(RATIOS.read_text(encoding="utf-8")))
+        print("\n".join(worse) or "no ratio is worse than the committed ones", file=sys.stderr)
+        return 1 if worse else 0
+    return 1 if missed(results.ratios) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
