@@ -59,6 +59,8 @@ def plan(
     """Print the plan; the exit code is that with which `serve` would refuse it."""
     from .pipeline import load, make_plan
 
+    if picture is not None and picture.suffix.lower() != ".png":
+        raise click.UsageError(f"--picture {picture}: the picture is a PNG; name it FILE.png")
     if as_json and output not in (None, "json"):
         raise click.UsageError(f"--json and --format {output} contradict each other")
     output = "json" if as_json else output or "text"

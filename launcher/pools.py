@@ -20,5 +20,6 @@ def make_pool(
         start_timeout_s=server.start_timeout_s,
         job_timeout_s=server.request_timeout_s,
         image_timeout_s=plan.settings.image.timeout_s,
+        text_timeout_s=plan.settings.tokenizer.timeout_s,
         counts=counts,
     )

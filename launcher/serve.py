@@ -20,8 +20,8 @@ from .terminal import Terminal
 
 logger = logging.getLogger(__name__)
 
-# A worker's socket, log, memory and pid descriptors, and what its start takes for a moment.
-FILES_A_WORKER = 6
+# A worker's socket, log, memory (twice) and pid descriptors, and what its start takes for a moment.
+FILES_A_WORKER = 7
 FILES_FOR_CLIENTS = 100
 
 

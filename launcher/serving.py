@@ -23,7 +23,7 @@ from .front.app import create_app
 from .front.clients import TimedHttpProtocol
 from .front.state import FrontState
 from .generations import Generation, Switch
-from .last_connections import take_no_more
+from .last_connections import all_told, take_no_more
 from .listening import url_of
 from .reload import Reloader, Reread
 from .terminal import Terminal
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# After a signal to stop, clients with a connection are told for this long not to use it again: a
-# request that meets the close of its connection is lost.
-TELL_CLIENTS_S = 0.5
 # Whoever began to connect before the signal is connected by then.
 LAST_CONNECTIONS_S = 0.1
 
@@ -158,9 +155,16 @@ class Serving:
         logger.info("%s: no new connections, finishing within %g s", first.name, timeout_s)
         self._state.is_draining = True
         again = asyncio.create_task(self._signals.get())
+        deadline = time.monotonic() + timeout_s
         take_no_more(self._listeners)
-        has_clients = bool(self._http.server_state.connections)
-        await asyncio.wait([again], timeout=TELL_CLIENTS_S if has_clients else LAST_CONNECTIONS_S)
+        await asyncio.wait([again], timeout=LAST_CONNECTIONS_S)
+        if self._http.started:
+            # From here on a new client is refused at once, while those that are connected stay.
+            for server in self._http.servers:
+                server.close()
+            await all_told(self._http.server_state, again, deadline)
+        left_s = math.ceil(max(0.0, deadline - time.monotonic()))
+        self._http.config.timeout_graceful_shutdown = left_s
         self._http.should_exit = True
         second = await again
         logger.warning("%s again: not waiting for running requests", second.name)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Gpu:
     """One CUDA device; sizes in MiB, None where the driver was not asked or has none to report.
 
-    `slices` are the MIG devices of a GPU that is divided, None of one that is not.
+    `slices` are the MIG devices of a GPU that is divided, None of one that is not. `memory_fault`
+    is why the driver, asked for the memory, failed.
     """
 
     index: int
@@ -18,6 +19,7 @@ class Gpu:
     total_mib: int | None = None
     free_mib: int | None = None
     slices: tuple[Gpu, ...] | None = None
+    memory_fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,9 @@ PixelEncoding = Literal["raw", "base64"]
 _HEADER = struct.Struct("<II")
 HEADER_BYTES = _HEADER.size
 
+# A text beyond this is work of the kind that an image is, and goes where images go.
+LONG_TEXT_BYTES = 1 << 18
+
 
 @dataclass(frozen=True, slots=True)
 class ImageJob:

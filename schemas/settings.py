@@ -120,6 +120,12 @@ class TokenizerSettings(Section):
         ge=16,
         le=2**20,
     )
+    timeout_s: float = setting(
+        20.0, "Processor time that one text or chat may take; beyond it 413.", gt=0, le=3600
+    )
+    max_text_bytes: int = setting(
+        2**23, "Longest text, or chat as JSON without its images; beyond it 413.", ge=1, le=2**31
+    )
 
 
 class ImageSettings(Section):

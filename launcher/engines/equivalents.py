@@ -81,6 +81,8 @@ _BOTH = {
     "image.formats": "the engine takes every format that Pillow reads",
     "image.cache_bytes": "the engine keeps a cache of its own",
     "image.timeout_s": _OWN,
+    "tokenizer.timeout_s": "the engine sets no time for one text",
+    "tokenizer.max_text_bytes": "the engine bounds a text by the model's context",
     "tokenizer.worker_memory_mib": "the engine sets no limit for one worker",
     "gpu.worker_budget_mib": "the engine sets no limit for one worker",
     "server.max_queued_requests": _QUEUE,

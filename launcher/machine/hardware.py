@@ -25,7 +25,7 @@ from .cgroups import (
     parse_limit_bytes,
     parse_mem_total,
 )
-from .nvml import ask_driver, import_nvml
+from .nvml import import_nvml, load_and_ask
 from .visible_gpus import visible_gpus
 
 
@@ -76,7 +76,7 @@ def _size_mib(folder: Path) -> int | None:
 
 def _find_gpus(root: Path, load_nvml: Callable[[], Any | None]) -> tuple[tuple[Gpu, ...], str]:
     """Give the devices of the machine and how they were found."""
-    answer = ask_driver(load_nvml())
+    answer = load_and_ask(load_nvml)
     if answer.gpus is not None:
         return answer.gpus, answer.note
     files = [entry for entry in _list(root / "dev") if re.fullmatch(r"nvidia\d+", entry)]

@@ -234,6 +234,9 @@ def _total(situation: Situation, place: int) -> tuple[int | None, str]:
         return None, f"{situation.gpu.reason}: set {TOTAL}"
     if gpu.total_mib is not None:
         return gpu.total_mib, "NVML"
+    if gpu.memory_fault:
+        name = gpu.name or f"GPU {gpu.index}"
+        return None, f"NVML does not tell the memory of {name} ({gpu.memory_fault}): set {TOTAL}"
     if gpu.name is not None:
         return None, f"{gpu.name} reports no memory of its own: set {TOTAL}"
     return None, f"the driver was not asked ({situation.gpu.reason}): set {TOTAL}"

@@ -29,6 +29,8 @@ NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _FILE = re.compile(r"[\w.~-]*(/[\w.-]+)+", re.ASCII)
 _MAX_SECRET_BYTES: Final = 64 * 1024
+# No header carries them at the ends of a key: with them every request would be refused.
+_BLANKS: Final = " \t\n\r\v\f"
 # Other words for the two kinds of reference; secrets elsewhere are written with some of them.
 _KINDS: Final = {
     **dict.fromkeys(("env", "environment", "variable", "var", "env_var", "from_env"), "env"),
@@ -172,7 +174,7 @@ def _from_variable(field: SettingField, name: str, place: Surroundings) -> Secre
     subject = f"the variable {name}" if _VARIABLE.fullmatch(name) else "the variable named here"
     if place.env is None:
         return SecretStr(REDACTED)
-    value = place.env.get(name, "").strip(" \t\r\n")
+    value = place.env.get(name, "").strip(_BLANKS)
     if not value:
         state = "empty" if name in place.env else "not set"
         raise RefusedError("KS104", f"`{field.path}`: {subject} is {state}")
@@ -181,7 +183,7 @@ def _from_variable(field: SettingField, name: str, place: Surroundings) -> Secre
 
 
 def _from_file(field: SettingField, path: str, place: Surroundings) -> SecretStr:
-    """Give the secret that a file holds, without its last line break; None as above."""
+    """Give the secret that a file holds, without blanks at both ends; a stand-in as above."""
     subject = f"the file {path}" if _FILE.fullmatch(path) else "the file named here"
     if place.env is None:
         return SecretStr(REDACTED)
@@ -196,7 +198,7 @@ def _from_file(field: SettingField, path: str, place: Surroundings) -> SecretStr
         raise RefusedError("KS104", f"`{field.path}`: {subject} cannot be read: {reason}") from None
     if len(data) > _MAX_SECRET_BYTES:
         raise RefusedError("KS104", f"`{field.path}`: {subject} is too large for a secret")
-    value = text.removesuffix("\n").removesuffix("\r")
+    value = text.strip(_BLANKS)
     if not value:
         raise RefusedError("KS104", f"`{field.path}`: {subject} is empty")
     refuse_odd(field, value)

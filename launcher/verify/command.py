@@ -70,9 +70,11 @@ def verify(
     formats = forced.settings.image.formats
     if out is not None:
         _make_folder(out)  # before minutes of work
-    samples = generated(formats) if images is None else from_folder(images, formats)
-    drivers = load_samples(formats) if images is None else samples
-    task = Task(forced, free, samples, drivers, counts, seconds, env)
+    if images is None:
+        task = Task(forced, free, generated(formats), load_samples(formats), counts, seconds, env)
+    else:
+        samples, left_out = from_folder(images, formats)
+        task = Task(forced, free, samples, samples, counts, seconds, env, left_out)
     with click.progressbar(
         length=task.num_steps, label="verifying", file=sys.stderr, item_show_func=_shown
     ) as bar:

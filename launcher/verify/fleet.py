@@ -57,6 +57,7 @@ async def running(
         start_timeout_s=settings.server.start_timeout_s,
         job_timeout_s=settings.server.request_timeout_s,
         image_timeout_s=settings.image.timeout_s,
+        text_timeout_s=settings.tokenizer.timeout_s,
     )
     pool.launch()
     try:
@@ -98,7 +99,7 @@ async def load(
 
     Gives what was measured, the workers after it, and the pids that the driver lists.
     """
-    before_mib = memory.used_mib() if memory is not None else 0.0
+    before_mib = None if memory is None else memory.used_mib()
     started = time.monotonic()
     async with running(configuration.specs(workers), settings, env) as pool:
         ready_s = time.monotonic() - started
@@ -111,7 +112,7 @@ async def load(
         # Looked at before anything is given back.
         by_worker, peak_mib = watching_result(memory, pids, await _end(watching))
         found = states(pool)
-        listed = None if memory is None else set(memory.by_process())
+        listed = None if memory is None else listed_by(memory)
         pss = pss_mib(pids)
     times.sort()
     return (
@@ -127,7 +128,7 @@ async def load(
             ready_s=round(ready_s, 2),
             pss_mib=round(pss, 1),
             gpu_workers_mib=by_worker,
-            gpu_total_mib=None if memory is None else round(peak_mib - before_mib, 1),
+            gpu_total_mib=_growth(before_mib, peak_mib),
         ),
         found,
         listed,
@@ -160,19 +161,36 @@ async def _drive(
     return times, used / passed, passed
 
 
-_Watched = tuple[tuple[float, ...] | None, float]
+def listed_by(memory: GpuMemory) -> set[int] | None:
+    """Give the pids that the driver lists on the device, None where it does not answer."""
+    found = memory.by_process()
+    return None if found is None else set(found)
+
+
+def _growth(before_mib: float | None, peak_mib: float | None) -> float | None:
+    if before_mib is None or peak_mib is None:
+        return None
+    return round(peak_mib - before_mib, 1)
+
+
+def _larger(one: float | None, other: float | None) -> float | None:
+    known = [mib for mib in (one, other) if mib is not None]
+    return max(known, default=None)
+
+
+_Watched = tuple[tuple[float, ...] | None, float | None]
 
 
 async def _watch(memory: GpuMemory | None, pids: Sequence[int]) -> _Watched:
     """Note the most that each worker and the device used, until cancelled."""
     most: tuple[float, ...] | None = None
-    peak = 0.0
+    peak: float | None = None
     try:
         while memory is not None:
             now = memory.of(pids)
             if now is not None:
                 most = now if most is None else tuple(map(max, most, now))
-            peak = max(peak, memory.used_mib())
+            peak = _larger(peak, memory.used_mib())
             await asyncio.sleep(_SAMPLE_S)
     except asyncio.CancelledError:
         pass  # the caller has seen enough, and wants what was seen
@@ -183,21 +201,19 @@ async def _end(watching: asyncio.Task[_Watched]) -> _Watched:
     try:
         return await watching
     except asyncio.CancelledError:  # cancelled before its first step
-        return None, 0.0
+        return None, None
 
 
-def watching_result(
-    memory: GpuMemory | None, pids: Sequence[int], watched: _Watched
-) -> tuple[tuple[float, ...] | None, float]:
+def watching_result(memory: GpuMemory | None, pids: Sequence[int], watched: _Watched) -> _Watched:
     """Add a last look to what was watched."""
     most, peak = watched
     if memory is None:
-        return None, 0.0
+        return None, None
     now = memory.of(pids)
     if now is not None:
         most = now if most is None else tuple(map(max, most, now))
     rounded = None if most is None else tuple(round(mib, 1) for mib in most)
-    return rounded, max(peak, memory.used_mib())
+    return rounded, _larger(peak, memory.used_mib())
 
 
 def _percentile(values: Sequence[float], share: float) -> float:

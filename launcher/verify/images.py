@@ -15,8 +15,11 @@ from PIL import Image
 from kimi_serve.preprocess.images.sniff import sniff
 from kimi_serve.schemas.errors import ConfigError
 
+from .results import NotMeasured
+
 _ORIENTATION = 0x0112
 _MOST_FILES = 500
+_MOST_NAMES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +51,38 @@ def load_samples(formats: Sequence[str]) -> list[Sample]:
     ]
 
 
-def from_folder(folder: Path, formats: Sequence[str]) -> list[Sample]:
-    """Read the images of a folder, in order; other files are left out."""
+def from_folder(folder: Path, formats: Sequence[str]) -> tuple[list[Sample], list[NotMeasured]]:
+    """Read the images of a folder, in order; gives beside them what is left out, and why."""
     try:
         files = sorted(path for path in folder.iterdir() if path.is_file())
     except OSError as error:
         raise ConfigError(f"--images {folder}: {error.strerror}") from None
     samples: list[Sample] = []
+    left_out: dict[str, list[str]] = {}
     for path in files:
-        try:
-            data = path.read_bytes()
-        except OSError:
-            continue
-        if sniff(data).format in formats:
-            samples.append(Sample(path.name, data))
-        if len(samples) == _MOST_FILES:
-            break
+        why = f"the first {_MOST_FILES} images of a folder are taken"
+        if len(samples) < _MOST_FILES:
+            try:
+                data = path.read_bytes()
+            except OSError as error:
+                why = f"it cannot be read: {error.strerror}"
+            else:
+                if sniff(data).format in formats:
+                    samples.append(Sample(path.name, data))
+                    continue
+                why = f"no image in one of image.formats ({', '.join(formats)})"
+        left_out.setdefault(why, []).append(path.name)
     if not samples:
         raise ConfigError(
             f"--images {folder}: there is no image of an accepted format in it",
             hint=f"image.formats are {', '.join(formats)}",
         )
-    return samples
+    return samples, [NotMeasured(_names(names), why) for why, names in left_out.items()]
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _recipes() -> Iterator[tuple[str, Callable[[], bytes]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .fleet import WorkerState
-from .results import LoadPoint, NotMeasured, Promise, Report
+from .results import LoadPoint, NotMeasured, Promise, Report, counted
 
 
 def check_zero_contexts(
@@ -45,7 +45,7 @@ def check_zero_contexts(
             Promise(
                 f"{which}, forced CPU: NVML sees none of them on the GPU",
                 not own,
-                f"it lists {own}" if own else f"it lists {len(listed)} other processes",
+                f"it lists {own}" if own else f"it lists other processes: {len(listed)}",
             )
         )
 
@@ -54,7 +54,7 @@ def check_gpu_memory(report: Report, point: LoadPoint) -> None:
     """Add whether the workers took at most what the plan counts for them."""
     if point.gpu_predicted_mib is None:
         return
-    which = f"GPU, {point.workers} workers"
+    which = f"GPU, {counted(point.workers, 'worker')}"
     if point.gpu_workers_mib is None:
         if point.gpu_total_mib is None:
             return

@@ -17,13 +17,21 @@ from kimi_serve.schemas.image_facts import ImageFacts
 from kimi_serve.schemas.plan import LaunchPlan
 from kimi_serve.schemas.worker import WorkerSpec
 
-from .fleet import Configuration, WorkerState, load, make, running, states
+from .fleet import Configuration, WorkerState, listed_by, load, make, running, states
 from .gpu_memory import GpuMemory, open_gpu_memory
 from .images import Sample
 from .parity import EXACT, GPU_JPEG, Made, compare
 from .promises import check_gpu_memory, check_zero_contexts
 from .reference import reference
-from .results import Comparison, ImageParity, LoadPoint, NotMeasured, Report
+from .results import (
+    Comparison,
+    ImageParity,
+    LoadPoint,
+    NotMeasured,
+    Promise,
+    Report,
+    counted,
+)
 from .second_opinions import SecondOpinion, missing
 
 CPU = "forced CPU"
@@ -44,6 +52,7 @@ class Task:
     workers: Sequence[int]
     seconds: float
     env: Mapping[str, str]
+    left_out: Sequence[NotMeasured] = ()
 
     @property
     def gpu_spec(self) -> WorkerSpec | None:
@@ -80,8 +89,10 @@ class Verification:
                 "seconds": f"{task.seconds:g} a worker count",
             },
         )
+        self.report.not_measured += task.left_out
         self._memory: GpuMemory | None = None
         self._readable: set[str] = set()
+        self._refused: set[str] = set()
 
     def run(self) -> Report:
         """Measure everything that this host lets us measure."""
@@ -89,6 +100,8 @@ class Verification:
         asyncio.run(self._parity())
         self._second_opinions()
         asyncio.run(self._loads())
+        if self._memory is not None and self._memory.fault:
+            self._missed("GPU memory, as far as it is not shown", self._memory.fault)
         return self.report
 
     def _look_at_gpu(self) -> None:
@@ -125,6 +138,7 @@ class Verification:
                     facts, made, _ = await make(pool, sample.data)
                 except RequestError as error:
                     self._missed(f"{sample.name} beside the checkpoint's order", error.message)
+                    self._refused.add(sample.name)
                 else:
                     wanted = reference(sample.data, spec.resize)
                     other = Made(wanted.values, wanted.grid_thw, wanted.tokens)
@@ -150,6 +164,7 @@ class Verification:
                         _, theirs, fallback = await make(gpus, sample.data)
                     except RequestError as error:
                         self._missed(f"{sample.name} on both devices", error.message)
+                        self._refused.add(sample.name)
                     else:
                         bound = GPU_JPEG if facts.format == "jpeg" else EXACT
                         note = "" if fallback is None else f"redone on the CPU: {fallback}"
@@ -193,10 +208,19 @@ class Verification:
     # Load
 
     async def _loads(self) -> None:
-        for configuration in self._configurations():
+        samples = self._samples_to_load()
+        for configuration in self._configurations() if samples else ():
             for workers in self._task.workers:
-                await self._load(configuration, workers)
-                self._step(f"{configuration.name}, {workers} workers")
+                await self._load(configuration, workers, samples)
+                self._step(f"{configuration.name}, {counted(workers, 'worker')}")
+
+    def _samples_to_load(self) -> list[Sample]:
+        """Leave out what was refused before: one damaged image must not cost the whole section."""
+        samples = [each for each in self._task.load_samples if each.name not in self._refused]
+        if not samples:
+            detail = f"none of {len(self._task.samples)} was made: see what was not measured"
+            self.report.promises.append(Promise("there are images to measure", False, detail))
+        return samples
 
     def _configurations(self) -> list[Configuration]:
         found = [Configuration(CPU, self._task.forced.worker_specs()[0])]
@@ -204,19 +228,22 @@ class Verification:
             found.append(Configuration(GPU, self._task.gpu_spec))
         return found
 
-    async def _load(self, configuration: Configuration, workers: int) -> None:
+    async def _load(
+        self, configuration: Configuration, workers: int, samples: Sequence[Sample]
+    ) -> None:
         try:
             point, found, listed = await load(
                 configuration,
                 workers,
-                self._task.load_samples,
+                samples,
                 self._settings,
                 self._task.env,
                 seconds=self._task.seconds,
                 memory=self._memory,
             )
         except KimiServeError as error:
-            self._missed(f"{configuration.name} with {workers} workers", error.message)
+            which = f"{configuration.name} with {counted(workers, 'worker')}"
+            self._missed(f"throughput and memory: {which}", error.message)
             return
         self._conclude(configuration, point, found, listed)
 
@@ -228,8 +255,8 @@ class Verification:
         listed: set[int] | None,
     ) -> None:
         if configuration.name == CPU:
-            plural = "1 worker" if point.workers == 1 else f"{point.workers} workers"
-            check_zero_contexts(self.report, found, f"{plural} under load", listed)
+            which = f"{counted(point.workers, 'worker')} under load"
+            check_zero_contexts(self.report, found, which, listed)
             self.report.loads.append(point)
             return
         point = replace(
@@ -249,7 +276,7 @@ class Verification:
         return self._settings.gpu.worker_context_mib + -(-peak // MIB)
 
     def _listed(self) -> set[int] | None:
-        return None if self._memory is None else set(self._memory.by_process())
+        return None if self._memory is None else listed_by(self._memory)
 
 
 def _parity_spec(spec: WorkerSpec) -> WorkerSpec:

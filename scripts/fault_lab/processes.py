@@ -117,9 +117,11 @@ class Killer:
         elif lot < self.RELOAD_SHARE + self.FORK_SERVER_SHARE:
             number = self._random.choice((signal.SIGKILL, signal.SIGSTOP))
             self._signal("fork server", self._server.fork_servers(), number)
+        elif workers := self._server.workers():
+            self._signal("worker", workers, self._random.choice(self.WORKER_SIGNALS))
         else:
-            number = self._random.choice(self.WORKER_SIGNALS)
-            self._signal("worker", self._server.workers(), number)
+            # Still starting: it is all there is, so whoever kills at random kills it.
+            self._signal("starting fork server", self._server.fork_servers(), signal.SIGKILL)
 
     def _signal(self, whom: str, pids: Sequence[int], number: signal.Signals) -> None:
         if pids:

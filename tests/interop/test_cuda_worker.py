@@ -58,7 +58,14 @@ def pool_of(specs: Sequence[WorkerSpec], path: Path | None) -> Pool:
     if path is not None:
         (path / "sitecustomize.py").write_text(textwrap.dedent(STAND_IN), encoding="utf-8")
         env["PYTHONPATH"] = str(path)
-    return Pool(specs, base_env=env, start_timeout_s=100, job_timeout_s=60, image_timeout_s=60)
+    return Pool(
+        specs,
+        base_env=env,
+        start_timeout_s=100,
+        job_timeout_s=60,
+        image_timeout_s=60,
+        text_timeout_s=60,
+    )
 
 
 def test_a_cuda_worker_is_spawned_and_makes_the_same_pixels(tmp_path: Path) -> None:
