@@ -54,7 +54,7 @@ REASONS = {
     "At 12 MP, pages of decode buffers that go cold between images of sixteen workers come on "
     "top.",
     "JPEG": "The smaller of two times, and caches that neighbours empty, decide: it was between "
-    "1.2 and 1.4 in several runs on this shared machine, under the bar when it was quiet.",
+    "1.26 and 1.40 in several runs on this shared machine.",
 }
 _MOST = {bar.name for bar in BARS if bar.is_most}
 
