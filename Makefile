@@ -2,6 +2,7 @@
 PYTHON ?= python3
 WORKERS ?= 16
 ARGS ?=
+TEST_PROCESSES ?= 3
 VENV := .venv
 CHECK_VENV := .venv-check
 
@@ -11,14 +12,14 @@ serve: $(VENV)/.ready ## the main job, on the bundled checkpoint
 	$(VENV)/bin/kimi-serve --tokenizer-worker-num $(WORKERS) --force-cpu-image-preprocessing $(ARGS)
 
 test: $(VENV)/.ready ## the core suite: no torch
-	$(VENV)/bin/python -m pytest -q tests $(ARGS)
+	$(VENV)/bin/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile tests $(ARGS)
 
 check: $(CHECK_VENV)/.ready ## format, lint, types, the full suite with the gpu extra installed
 	$(CHECK_VENV)/bin/ruff format --check .
 	$(CHECK_VENV)/bin/ruff check .
 	$(CHECK_VENV)/bin/mypy
 	$(CHECK_VENV)/bin/pyright --pythonpath $(CHECK_VENV)/bin/python
-	$(CHECK_VENV)/bin/python -m pytest -q tests $(ARGS)
+	$(CHECK_VENV)/bin/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile tests $(ARGS)
 
 format: $(CHECK_VENV)/.ready
 	$(CHECK_VENV)/bin/ruff format .
