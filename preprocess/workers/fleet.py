@@ -226,8 +226,14 @@ class Fleet:
 
     async def _open_all(self) -> None:
         for spec in self._specs:
-            await self._is_forking.wait()
+            await self._until_forking()
             await self._open(spec)
+
+    async def _until_forking(self) -> None:
+        """Wait for a fork server; whoever opens a link at once then is buried with it."""
+        # It may be lost again between the event and the turn of who waits for it.
+        while not self._is_forking.is_set():
+            await self._is_forking.wait()
 
     async def _open(self, spec: WorkerSpec) -> None:
         link = WorkerLink(spec)
@@ -290,7 +296,7 @@ class Fleet:
                 self._fail(_start_error(link, how))
                 return
             await asyncio.sleep(pause_s)
-            await self._is_forking.wait()
+            await self._until_forking()
             try:
                 await self._open(link.spec)
             except OSError as error:  # no descriptors, no memory: it may pass
