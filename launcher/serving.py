@@ -12,15 +12,13 @@ import time
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import uvicorn
-
 from kimi_serve.preprocess.workers.pool import Pool
 from kimi_serve.schemas.errors import WorkerError
 from kimi_serve.schemas.plan import LaunchPlan
 
 from . import first_process
 from .front.app import create_app
-from .front.clients import TimedHttpProtocol
+from .front.http_server import http_server
 from .front.state import FrontState
 from .generations import Generation, Switch
 from .last_connections import all_told, take_no_more
@@ -32,6 +30,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 logger = logging.getLogger(__name__)
+
+KEEP_ALIVE_S = 75
 
 # Whoever began to connect before the signal is connected by then.
 LAST_CONNECTIONS_S = 0.1
@@ -54,7 +54,9 @@ class Serving:
         self._admin_port = None if admin is None else admin.getsockname()[1]
         self._state = FrontState(plan, pool)
         self._switch = Switch(Generation(plan, pool, self._make_app(plan, pool)), self._state)
-        self._http = _http_server(self._switch, _drain_s(self._switch.current))
+        self._http = http_server(
+            self._switch, keep_alive_s=KEEP_ALIVE_S, graceful_s=_drain_s(self._switch.current)
+        )
         self._reloader = Reloader(self._switch, reread, self._make_app, base_env, self._watch)
         self._terminal = Terminal()
         self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
@@ -173,25 +175,3 @@ class Serving:
 
 def _drain_s(generation: Generation) -> int:
     return math.ceil(generation.plan.settings.server.drain_timeout_s)
-
-
-def _http_server(app: Switch, drain_s: int) -> uvicorn.Server:
-    class Server(uvicorn.Server):
-        @contextlib.contextmanager
-        def capture_signals(self) -> Generator[None]:
-            yield  # `Serving` has them
-
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        # What a request runs into is logged by the front itself, once.
-        log_level="critical",
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=drain_s,
-        server_header=False,
-        http=TimedHttpProtocol,
-    )
-    return Server(config)

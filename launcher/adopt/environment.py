@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kimi_serve.schemas.engine_facts import EngineTable, read_boolean
+from kimi_serve.schemas.engine_names import OLD_SWITCH, SWITCH, VISIBLE
 from kimi_serve.schemas.errors import ConfigError
 from kimi_serve.schemas.fields import ENV_PREFIX
 
 from ..lint.env_file import read_env_file
-from ..resolver.situation import FLAG, OLD_SWITCH, SWITCH
+from ..resolver.situation import FLAG
 from ..sources.characters import printable, shown
 from ..sources.yaml_tree import MAX_BYTES
 from .arguments import Adopted
@@ -20,7 +21,6 @@ from .profile_text import Entry
 from .words import Told, Variable, Word, literal, reference, references_in
 
 GPUS = "gpu.ids"
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 # Read by what an engine is made of, also where a whole file of variables is shared.
 _WELL_KNOWN = re.compile(
     r"(HF|HUGGING_?FACE|HUGGINGFACEHUB|TRANSFORMERS|TOKENIZERS|NCCL|RCCL|GLOO|UCX|NVSHMEM|MC|MOONCAKE"

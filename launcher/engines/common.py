@@ -112,11 +112,6 @@ def is_on(situation: Situation, switch: str) -> bool:
     return given is not None and given.text != "false"
 
 
-def is_several_nodes(situation: Situation) -> bool:
-    """Say whether engine.nodes describe more than one machine."""
-    return situation.settings.engine.nodes.count > 1
-
-
 def node_rank(situation: Situation) -> int:
     """Give the rank of this machine, also where engine.args alone say it."""
     given = situation.given("engine.nodes.rank")

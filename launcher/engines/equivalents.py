@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kimi_serve.schemas.engine_names import HEALTH_TIMEOUT, IPC_SWITCH, OLD_SWITCH, SWITCH, VISIBLE
 from kimi_serve.schemas.vocabulary import EngineKind
 
 Table = Mapping[str, Mapping[str, tuple[str, ...]]]
@@ -23,13 +24,13 @@ EQUIVALENTS: Table = {
         "server.api_key": ("--api-key",),
         "tokenizer.worker_num": (
             "--tokenizer-worker-num",
-            "SGLANG_UVICORN_WORKER_HEALTHCHECK_TIMEOUT",
+            HEALTH_TIMEOUT,
         ),
         "tokenizer.skip_init": ("--skip-tokenizer-init",),
         "image.force_cpu_preprocessing": (
-            "SGLANG_FORCE_CPU_IMAGE_PREPROCESSING",
-            "SGL_FORCE_CPU_IMAGE_PREPROCESSING",
-            "SGLANG_USE_CUDA_IPC_TRANSPORT",
+            SWITCH,
+            OLD_SWITCH,
+            IPC_SWITCH,
             "--mm-feature-transport",
             "--mm-processor-worker-num",
             "--mm-io-worker-num",
@@ -37,7 +38,7 @@ EQUIVALENTS: Table = {
         "image.max_per_request": ("--limit-mm-data-per-request",),
         "media.allowed_domains": ("--allowed-media-domains",),
         "media.max_bytes": ("--media-url-max-file-size-mb",),
-        "gpu.ids": ("CUDA_VISIBLE_DEVICES",),
+        "gpu.ids": (VISIBLE,),
         "gpu.mem_fraction_static": ("--mem-fraction-static",),
         "engine.nodes.count": ("--nnodes",),
         "engine.nodes.rank": ("--node-rank",),
@@ -64,7 +65,7 @@ EQUIVALENTS: Table = {
         "media.max_bytes": ("VLLM_MAX_MEDIA_DOWNLOAD_SIZE_MB",),
         "media.timeout_s": ("VLLM_IMAGE_FETCH_TIMEOUT",),
         "media.max_redirects": ("VLLM_MEDIA_URL_ALLOW_REDIRECTS",),
-        "gpu.ids": ("CUDA_VISIBLE_DEVICES",),
+        "gpu.ids": (VISIBLE,),
         "gpu.mem_fraction_static": ("--gpu-memory-utilization",),
         "engine.nodes.count": ("--nnodes",),
         "engine.nodes.rank": ("--node-rank", "--headless"),

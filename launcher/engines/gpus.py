@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kimi_serve.schemas.engine_names import VISIBLE
+
 from ..resolver.engine_view import Given
 from ..resolver.situation import Situation
 from . import common
 from .writer import Writer
 
 IDS = "gpu.ids"
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 _WIDTHS = {
     "sglang": ("--tp-size", "--pp-size", "--dp-size"),
     "vllm": ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size"),

@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import json
 
+from kimi_serve.schemas.engine_names import (
+    HEALTH_TIMEOUT,
+    IO_WORKERS,
+    IPC_SWITCH,
+    OLD_SWITCH,
+    SWITCH,
+)
 from kimi_serve.schemas.provenance import Origin
 
 from ..resolver.devices import Devices
 from ..resolver.engine_view import ARGS, origin_of
-from ..resolver.situation import FLAG, OLD_SWITCH, SWITCH, WORKER_NUM, Situation
+from ..resolver.situation import FLAG, WORKER_NUM, Situation
 from . import common
 from .gpus import write_gpus
 from .tail import model_argument
 from .writer import Writer
 
-IPC_SWITCH = "SGLANG_USE_CUDA_IPC_TRANSPORT"
-HEALTH_TIMEOUT = "SGLANG_UVICORN_WORKER_HEALTHCHECK_TIMEOUT"
-IO_WORKERS = "SGLANG_IO_WORKERS"
 TRANSPORT = "--mm-feature-transport"
 _HEALTH_S = 60
 _IO_THREADS = 16  # what the processor class of Kimi asks for by itself

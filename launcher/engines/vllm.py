@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import math
 
+from kimi_serve.schemas.engine_names import K25, KIMI
+
 from ..resolver.engine_view import ARGS, origin_of
 from ..resolver.situation import FLAG, WORKER_NUM, Situation
 from . import common
@@ -15,8 +17,6 @@ from .gpus import write_gpus
 from .tail import model_argument
 from .writer import Writer
 
-K25 = "KimiK25ForConditionalGeneration"
-KIMI = (K25, "KimiK3ForConditionalGeneration")
 THREADS = "NUMBA_NUM_THREADS"
 
 

@@ -32,7 +32,6 @@ _OUTCOMES: tuple[tuple[type[RequestError], str], ...] = (
     (DeadlineError, "timeout"),
     (UpstreamError, "failed"),
 )
-OUTCOMES = ("ok", "refused", "cancelled", *dict.fromkeys(name for _, name in _OUTCOMES))
 
 
 class Media:

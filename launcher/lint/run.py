@@ -77,21 +77,6 @@ def lint_text(
     return lint_profile(data, name=name, folder=folder, around=around).findings
 
 
-def lint_files(
-    paths: Iterable[Path], *, env: Mapping[str, str] | None = None, check_host: bool = False
-) -> tuple[Finding, ...]:
-    """Give the findings of several files, each thing once; raises OSError."""
-    around = Surroundings(env=env, check_host=check_host)
-    found = (
-        finding
-        for path in paths
-        for finding in lint_profile(
-            load(path, is_named=True), name=str(path), folder=path.parent, around=around, file=path
-        ).findings
-    )
-    return tuple(dict.fromkeys(found))
-
-
 def load(path: Path, *, is_named: bool = False) -> bytes:
     """Read a file, a little more than a profile may have; `is_named` is that of `read_file`."""
     return read_file(path, MAX_BYTES + 1, is_named=is_named)

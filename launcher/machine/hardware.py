@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from kimi_serve.schemas.engine_names import VISIBLE
 from kimi_serve.schemas.hardware import Gpu, Hardware
 
 from .cgroups import (
@@ -41,7 +42,7 @@ def probe(
     """
     groups = parse_cgroups(_read(root / "proc/self/cgroup"))
     found, note = _find_gpus(root, load_nvml)
-    text = env.get("CUDA_VISIBLE_DEVICES")
+    text = env.get(VISIBLE)
     gpus = visible_gpus(found, text)
     if text is not None:
         note = f"{note}; CUDA_VISIBLE_DEVICES={text!r} leaves {len(gpus)}"

@@ -17,10 +17,6 @@ class Devices:
     decode: Resolved[PlannedDevice]
     preprocess: Resolved[PlannedDevice]
 
-    @property
-    def uses_gpu(self) -> bool:
-        return "cuda" in (self.decode.value, self.preprocess.value)
-
 
 def decide_devices(situation: Situation) -> Devices:
     """Decide both devices; they differ only where an engine cannot keep them together."""

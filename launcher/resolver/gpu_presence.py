@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kimi_serve.schemas.engine_names import VISIBLE
 from kimi_serve.schemas.hardware import Gpu, Hardware
 from kimi_serve.schemas.plan import LoadedSettings
 
 from ..machine.visible_gpus import visible_gpus
 from .engine_view import ENV, REFERENCE
-
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kimi_serve.schemas.engine_facts import EngineTable, engine_table, read_boolean
+from kimi_serve.schemas.engine_names import OLD_SWITCH, SWITCH
 from kimi_serve.schemas.plan import LoadedSettings
 from kimi_serve.schemas.provenance import Origin
 from kimi_serve.schemas.settings import Settings
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 FLAG = "image.force_cpu_preprocessing"
 WORKER_NUM = "tokenizer.worker_num"
-SWITCH = "SGLANG_FORCE_CPU_IMAGE_PREPROCESSING"
-OLD_SWITCH = "SGL_FORCE_CPU_IMAGE_PREPROCESSING"
 
 # With these a balancer outside of vLLM spreads the requests.
 _ONE_SERVER = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kimi_serve.schemas.colour import parse_colour
+from kimi_serve.schemas.engine_names import VISIBLE
 from kimi_serve.schemas.errors import PlanError
 from kimi_serve.schemas.patch_bound import max_patches, patch_bytes
 from kimi_serve.schemas.plan import PlannedDevice
@@ -66,10 +67,10 @@ def worker_env(device: Device, visible: str | None = None) -> tuple[tuple[str, s
 
     A CUDA worker uses the first device of `visible`, numbered as NVML numbers them.
     """
-    hidden = {"CUDA_VISIBLE_DEVICES": ""}
+    hidden = {VISIBLE: ""}
     if device == "cuda":
         hidden = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-        hidden |= {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+        hidden |= {} if visible is None else {VISIBLE: visible}
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
     threads = dict.fromkeys(names, "1")
     # Without these glibc gives every big pixel buffer back and faults it in anew for the next
@@ -90,7 +91,7 @@ def _visible_devices(situation: Situation) -> str | None:
     ids = situation.settings.gpu.ids
     if ids:
         return ids[0]
-    return (situation.env or {}).get("CUDA_VISIBLE_DEVICES")
+    return (situation.env or {}).get(VISIBLE)
 
 
 def _require_images(situation: Situation) -> ResizeConfig:

@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterator
 
 from kimi_serve.schemas.engine_facts import checked_versions, read_boolean
+from kimi_serve.schemas.engine_names import K25, KIMI
 from kimi_serve.schemas.findings import Finding, Severity
 from kimi_serve.schemas.support import version_key
 
 from ..resolver.engine_view import ARGS, OWNED, Given
 from ..resolver.situation import FLAG, Situation
 from .given import config_argument
-from .processor_device import K25, KIMI, device_findings
+from .processor_device import device_findings
 from .transport import gpu_transport
 from .wording import at, on
 
@@ -162,7 +163,7 @@ def _transports(situation: Situation) -> Iterator[Finding]:
 
 def remote_code(situation: Situation) -> Iterator[Finding]:
     """Say that SGLang's processor for Kimi-K2.5 needs the checkpoint's own code (KS105)."""
-    if situation.kind != "sglang" or not situation.is_one_of(K25):
+    if situation.kind != "sglang" or not situation.is_one_of((K25,)):
         return
     if not situation.is_version_known:
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kimi_serve.schemas.engine_facts import read_boolean
+from kimi_serve.schemas.engine_names import IO_WORKERS
 from kimi_serve.schemas.findings import Finding
 
 from ..resolver.situation import FLAG, Situation
@@ -52,7 +53,7 @@ def sglang_findings(situation: Situation) -> Iterator[Finding]:
         if size is not None and (switch is None or read_boolean("env-bool", switch.text) is False):
             message = f"{name} has no effect without {_GRAPH_SWITCH}=1"
             yield at("KS202", size, message, f"remove it, or set {_GRAPH_SWITCH}")
-    threads = situation.variable("SGLANG_IO_WORKERS")
+    threads = situation.variable(IO_WORKERS)
     number = situation.flag("--mm-io-worker-num")
     if threads is not None and number is not None and number.text != "0":
         message = f"{threads.name} has no effect beside {number.name}, which wins"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kimi_serve.schemas.engine_facts import read_boolean
+from kimi_serve.schemas.engine_names import K25, KIMI
 from kimi_serve.schemas.findings import Finding, Severity
 from kimi_serve.schemas.limits import load_limits
 from kimi_serve.schemas.support import SupportRow
@@ -16,7 +17,7 @@ from ..resolver.engine_view import Given
 from ..resolver.situation import FLAG, WORKER_NUM, Situation
 from ..sources.characters import printable
 from .image_work import encodes_only, text_only
-from .processor_device import K25, KIMI, refused_device
+from .processor_device import refused_device
 from .wording import at, json_object, on
 
 _ENCODER_GPU = "SGLANG_ENCODER_IMAGE_PROCESSOR_USE_GPU"
@@ -200,7 +201,7 @@ def kimi_on_vllm_findings(situation: Situation) -> Iterator[Finding]:
         return
     name, engine = situation.architecture, situation.engine_name
     limit = situation.flag("--limit-mm-per-prompt")
-    if limit is not None and situation.is_one_of(K25) and "image" in json_object(limit):
+    if limit is not None and situation.is_one_of((K25,)) and "image" in json_object(limit):
         message = (
             f"the image limit of {limit.name} has no effect for {name} on {engine}: its images "
             "count as vision_chunk, which stays at 999"

@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kimi_serve.schemas.engine_names import VISIBLE
 from kimi_serve.schemas.findings import Finding, Severity
 from kimi_serve.schemas.hardware import Gpu
 from kimi_serve.schemas.provenance import Origin
 
-from ..engines.gpus import IDS, VISIBLE, needed_gpus
+from ..engines.gpus import IDS, needed_gpus
 from ..machine.visible_gpus import visible_gpus
 from ..resolver.engine_view import ENV
 from ..resolver.situation import Situation

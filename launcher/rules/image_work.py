@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from kimi_serve.schemas.engine_names import K25
+
 from ..resolver.engine_view import Given
 from ..resolver.situation import Situation
 from .given import switch
-from .processor_device import K25
 from .wording import json_object
 
 _NO_WORKERS = ("--encoder-only", "--smg-grpc-mode")
@@ -30,7 +31,7 @@ def text_only(situation: Situation) -> Given | None:
     if switch(situation, flag):
         return situation.flag(flag)
     limit = situation.flag("--limit-mm-per-prompt") if situation.kind == "vllm" else None
-    if limit is None or situation.is_one_of(K25):
+    if limit is None or situation.is_one_of((K25,)):
         return None  # that model counts its images by another name
     counts = json_object(limit)
     is_off = counts.get("image") == 0 and not counts.get("video") and not counts.get("vision_chunk")

@@ -7,6 +7,7 @@ from typing import Literal
 
 from kimi_serve.preprocess.cuda.memory import largest_peak_bytes
 from kimi_serve.schemas.budget import BudgetRow, GpuBudget, MemoryBudget
+from kimi_serve.schemas.engine_names import KIMI
 from kimi_serve.schemas.hardware import Gpu
 
 from ..budget.images import MIB, ImageWork, work_formula, work_mib
@@ -19,7 +20,7 @@ from .wording import json_object
 CONTEXT = "gpu.worker_context_mib"
 WORKER_BUDGET = "gpu.worker_budget_mib"
 # Their processors take the current device, the first, whatever --base-gpu-id says.
-_FIRST_GPU_ONLY = ("KimiK25ForConditionalGeneration", "KimiK3ForConditionalGeneration")
+_FIRST_GPU_ONLY = KIMI
 
 
 def memory_budget(situation: Situation) -> MemoryBudget | None:

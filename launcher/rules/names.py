@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from kimi_serve.schemas.engine_facts import EngineTable, engine_table, engines
+from kimi_serve.schemas.engine_names import OLD_SWITCH, SWITCH
 from kimi_serve.schemas.findings import Finding, Severity
 
 from ..engine_command import EngineArgument
@@ -17,7 +18,7 @@ from ..engine_hints import hint_for, hint_for_variable
 from ..resolver.engine_view import ARGS, REFERENCE, Given, origin_of, text_of
 from ..resolver.situation import Situation
 from ..sources.characters import printable, shown
-from ..sources.environment import ENGINE_SWITCH, ENGINE_SWITCH_TWIN, is_service_link
+from ..sources.environment import is_service_link
 from .process import is_shell_text
 from .wording import at, replaced
 
@@ -155,7 +156,7 @@ def deprecated_variables(situation: Situation) -> Iterator[Finding]:
             yield at("KS109", given, message, instead)
         elif current is not None:
             yield _old_name_wins(given, current, table)
-        elif given.path or given.name not in (ENGINE_SWITCH, ENGINE_SWITCH_TWIN):
+        elif given.path or given.name not in (SWITCH, OLD_SWITCH):
             # The inherited switch is a source of settings, which says this already.
             message = f"{given.name} is deprecated in {table.engine} {table.version}"
             is_name = facts.deprecated_by.isidentifier() and bool(given.path)

@@ -7,16 +7,16 @@ import re
 from collections.abc import Callable, Iterator
 
 from kimi_serve.schemas.engine_facts import read_boolean
+from kimi_serve.schemas.engine_names import OLD_SWITCH, SWITCH
 from kimi_serve.schemas.findings import Finding, Fix
 
 from ..engine_command import EngineArgument
 from ..resolver.engine_view import ARGS, ENV
-from ..resolver.situation import FLAG, SWITCH, Situation
+from ..resolver.situation import FLAG, Situation
 from ..sources.characters import printable
 from ..sources.shell_words import is_several, replace_fix, scalar, split_words
 from .given import Word, value_origin, words
 
-_TWIN = "SGL_FORCE_CPU_IMAGE_PREPROCESSING"
 _ASSIGNMENT = re.compile(r"[A-Z][A-Z0-9_]*=.*", re.DOTALL)
 # Texts to the parser, JSON to what reads them.
 _JSON_TEXTS = (
@@ -36,7 +36,7 @@ def switch_in_two_places(situation: Situation) -> Iterator[Finding]:
     if situation.kind != "sglang" or not situation.is_set(FLAG):
         return
     ours = situation.settings.image.force_cpu_preprocessing
-    for name in (_TWIN, SWITCH):
+    for name in (OLD_SWITCH, SWITCH):
         text = situation.settings.engine.env.get(name)
         if text is not None and read_boolean("env-bool", text) in (not ours,):
             word = "true" if ours else "false"

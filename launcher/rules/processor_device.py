@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kimi_serve.schemas.engine_names import KIMI
 from kimi_serve.schemas.findings import Finding
 from kimi_serve.schemas.provenance import Origin
 
@@ -12,8 +13,6 @@ from ..resolver.situation import Situation
 from ..sources.characters import shown
 from .wording import at, json_object
 
-KIMI = ("KimiK25ForConditionalGeneration", "KimiK3ForConditionalGeneration")
-K25 = KIMI[:1]
 _FLAG = "--mm-processor-device"
 
 

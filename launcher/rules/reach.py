@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from kimi_serve.schemas.engine_names import OLD_SWITCH, SWITCH
 from kimi_serve.schemas.findings import Finding
 
 from ..engines.common import API_KEY
@@ -18,7 +19,7 @@ from ..engines.launch import write_engine
 from ..engines.vllm import is_headless
 from ..resolver.devices import decide_devices
 from ..resolver.engine_view import ENV, Given
-from ..resolver.situation import OLD_SWITCH, SWITCH, Situation
+from ..resolver.situation import Situation
 from ..sources.characters import shown
 from .given import answers_clients
 from .wording import at, on

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kimi_serve.schemas.engine_facts import read_boolean
+from kimi_serve.schemas.engine_names import IPC_SWITCH
 
 from ..resolver.engine_view import Given
 from ..resolver.situation import Situation
 
-LEGACY = "SGLANG_USE_CUDA_IPC_TRANSPORT"
 FEATURE_CACHE = "SGLANG_MM_FEATURE_CACHE_MB"
 FEATURE_CACHE_MIB = 1024  # the engine's default for it
 
@@ -20,7 +20,7 @@ def gpu_transport(situation: Situation) -> Given | None:
     given = situation.flag("--mm-feature-transport")
     if given is not None:
         return given.at_value if given.text.startswith("cuda_") else None
-    legacy = situation.variable(LEGACY) if situation.kind == "sglang" else None
+    legacy = situation.variable(IPC_SWITCH) if situation.kind == "sglang" else None
     is_honoured = situation.row is not None and situation.row.flag == "honoured"
     if legacy is not None and not legacy.path and situation.is_forced and is_honoured:
         return None  # the launch takes it away

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kimi_serve.schemas.engine_facts import BooleanOutcome, EnvFacts, FlagFacts, read_boolean
+from kimi_serve.schemas.engine_names import HEALTH_TIMEOUT, IO_WORKERS, OLD_SWITCH, SWITCH
 from kimi_serve.schemas.findings import Edit, Finding, Fix, Severity
 
 from ..engine_command import EngineArgument
 from ..engine_hints import hint_for
-from ..engines.sglang import IO_WORKERS, write_sglang
+from ..engines.sglang import write_sglang
 from ..resolver.devices import decide_devices
 from ..resolver.engine_view import ARGS, Given, origin_of
 from ..resolver.situation import Situation
 from ..sources.characters import shown
-from ..sources.environment import ENGINE_SWITCH, ENGINE_SWITCH_TWIN
 from .engine_numbers import forms_of, is_human_number
 from .given import config_argument
 from .image_work import workers_prepare_images
@@ -80,7 +80,7 @@ def engine_variables(situation: Situation) -> Iterator[Finding]:
         facts = table.env(given.name)
         if facts is None or "${" in given.text:
             continue
-        if not given.path and given.name in (ENGINE_SWITCH, ENGINE_SWITCH_TWIN):
+        if not given.path and given.name in (SWITCH, OLD_SWITCH):
             continue  # the sources say this of the inherited switch
         if facts.is_boolean:
             yield from _boolean(situation, given, facts)
@@ -181,12 +181,11 @@ def _served_name(situation: Situation) -> Iterator[Finding]:
     yield at("KS104", given.at_value, message, help)
 
 
-_HEALTH_TIMEOUT = "SGLANG_UVICORN_WORKER_HEALTHCHECK_TIMEOUT"
 _USUAL_HEALTH_S = 10
 
 
 def _health_timeout(situation: Situation) -> Iterator[Finding]:
-    given = situation.variable(_HEALTH_TIMEOUT)
+    given = situation.variable(HEALTH_TIMEOUT)
     number = situation.whole(given)
     if given is None or number is None or situation.num_workers < 2 or number >= _USUAL_HEALTH_S:
         return

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from kimi_serve.schemas.engine_names import OLD_SWITCH, SWITCH
 from kimi_serve.schemas.fields import ENV_PREFIX, setting_fields
 from kimi_serve.schemas.provenance import Origin
 
@@ -18,8 +19,6 @@ from .suggest import suggest_variable
 RESERVED: Final = frozenset({"KIMI_SERVE_LINT_FORMAT"})
 """Variables with our prefix that are no settings: other commands read them."""
 
-ENGINE_SWITCH: Final = "SGLANG_FORCE_CPU_IMAGE_PREPROCESSING"
-ENGINE_SWITCH_TWIN: Final = "SGL_FORCE_CPU_IMAGE_PREPROCESSING"
 _SWITCH_PATH: Final = "image.force_cpu_preprocessing"
 # The whole vocabulary of SGLang's EnvBool; it lowers the case and strips nothing.
 _ENGINE_WORDS: Final = {
@@ -87,8 +86,8 @@ def is_service_link(name: str, env: Mapping[str, str]) -> bool:
 def read_engine_environment(env: Mapping[str, str]) -> Layer:
     """Read SGLang's own switch, the twin on top: the engine lets it overwrite the switch."""
     leaves: list[Leaf] = []
-    notes = Notes.on(Origin("engine-env", ENGINE_SWITCH))
-    for name in (ENGINE_SWITCH, ENGINE_SWITCH_TWIN):
+    notes = Notes.on(Origin("engine-env", SWITCH))
+    for name in (SWITCH, OLD_SWITCH):
         value = env.get(name, "")
         if not value:
             continue
@@ -116,8 +115,8 @@ def _note_misread(name: str, value: str, notes: Notes) -> None:
 
 
 def _note_taken(name: str, value: bool, notes: Notes) -> None:
-    is_twin = name == ENGINE_SWITCH_TWIN
-    more = f"; in the engine it overwrites {ENGINE_SWITCH}" if is_twin else ""
+    is_twin = name == OLD_SWITCH
+    more = f"; in the engine it overwrites {SWITCH}" if is_twin else ""
     notes.add(
         "KS109",
         f"{name} is taken as `{_SWITCH_PATH}`: {'true' if value else 'false'}{more}",

@@ -6,22 +6,23 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
 from kimi_serve.schemas.settings import ServerSettings
 
-from ..front.clients import TimedHttpProtocol
+from ..front.http_server import http_server
 from ..front.middleware import BearerKey, BoundedHead, SafeHeaders
 from ..listening import url_of
 from ..version import VERSION
 from .state import EngineState
 
 logger = logging.getLogger(__name__)
+
+KEEP_ALIVE_S = 5
 
 
 def create_app(state: EngineState, plan: Mapping[str, Any], server: ServerSettings) -> FastAPI:
@@ -51,27 +52,10 @@ def create_app(state: EngineState, plan: Mapping[str, Any], server: ServerSettin
     return app
 
 
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield  # the supervision has them
-
-
 @contextlib.asynccontextmanager
 async def status_server(listener: socket.socket, app: FastAPI) -> AsyncGenerator[None]:
     """Serve `app` until the end of the block."""
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        log_level="critical",
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        timeout_graceful_shutdown=1,
-        server_header=False,
-        http=TimedHttpProtocol,
-    )
-    server = _Server(config)
+    server = http_server(app, keep_alive_s=KEEP_ALIVE_S, graceful_s=1)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     host, port = listener.getsockname()[:2]
     logger.info("status on %s", url_of(host, port))

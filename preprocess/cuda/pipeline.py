@@ -15,7 +15,7 @@ from kimi_serve.schemas.vocabulary import ImageDtype
 from kimi_serve.schemas.worker import ResizeConfig
 
 from ..images.kimi import ResizePlan
-from ..images.normalise import NUMPY_DTYPES, Buffer, normalisation_table, to_bfloat16
+from ..images.normalise import Buffer, normalisation_table, to_bfloat16
 from .filters import PRECISION_BITS, Taps, bicubic_taps
 from .libraries import Tensor
 from .memory import StripPlan
@@ -34,7 +34,6 @@ class Pipeline:
             "uint8": torch.uint8,
         }[dtype]
         self._table, self._channel_offset = self._make_table(resize, dtype)
-        self._itemsize = np.dtype(NUMPY_DTYPES[dtype]).itemsize
 
     def write(self, planes: Tensor, plan: ResizePlan, strips: StripPlan, out: Buffer) -> None:
         """Fill the start of `out`, a strip of patch rows at a time."""

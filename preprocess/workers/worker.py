@@ -17,6 +17,7 @@ import time
 import traceback
 
 from kimi_serve.schemas import messages
+from kimi_serve.schemas.engine_names import VISIBLE
 from kimi_serve.schemas.errors import (
     BodyTooLargeError,
     KimiServeError,
@@ -206,7 +207,7 @@ def _report(
         pid=os.getpid(),
         decode_device=processor.decode_device,
         preprocess_device=processor.preprocess_device,
-        cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+        cuda_visible_devices=os.environ.get(VISIBLE),
         cuda_libraries=process.mapped_cuda_libraries(),
         torch_imported=process.is_torch_imported(),
         threads=process.count_threads(),

@@ -11,9 +11,10 @@ from adopted import adopt_words, assert_same, load, plan_of
 from plan_factories import make_checkpoint
 
 from kimi_serve.launcher.adopt.adoption import Adoption
-from kimi_serve.launcher.resolver.situation import SWITCH, look_up
+from kimi_serve.launcher.resolver.situation import look_up
 from kimi_serve.launcher.rules import run_rules
 from kimi_serve.launcher.sources.profile import read_profile_text
+from kimi_serve.schemas.engine_names import SWITCH
 from kimi_serve.schemas.findings import Finding
 from kimi_serve.schemas.support import load_support
 
