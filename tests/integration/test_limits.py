@@ -39,13 +39,13 @@ def metric(server: RunningServer, name: str) -> float:
     return float(value)
 
 
-def slow_jpeg() -> bytes:
+def slow_jpeg(scans: int = 80) -> bytes:
     """Give a JPEG whose last scan comes again and again: cheap to send, dear to decode."""
     out = BytesIO()
     Image.effect_noise((3000, 3000), 50).save(out, "JPEG", progressive=True)
     data = out.getvalue()
     last = data.rindex(b"\xff\xda")
-    return data[:-2] + data[last:-2] * 80 + data[-2:]
+    return data[:-2] + data[last:-2] * scans + data[-2:]
 
 
 def test_an_image_over_its_time_costs_itself_only(start: Start) -> None:
@@ -113,7 +113,7 @@ def test_an_image_whose_workers_crash_is_refused_and_takes_one_worker_at_a_time(
     start: Start,
 ) -> None:
     server = start("--tokenizer-worker-num", "3").wait_until_serving()
-    body = images(*[PHOTO.read_bytes()] * 2)
+    body = images(*[slow_jpeg(scans=8)] * 2)
     stop = threading.Event()
 
     def crash_busy_ones() -> None:
