@@ -29,7 +29,7 @@ TUNED_MALLOC = {
     "MALLOC_TRIM_THRESHOLD_": str(2**32),
     "MALLOC_TOP_PAD_": str(2**27),
 }
-ONE_THREAD = dict.fromkeys(
+ONE_THREAD: dict[str, str] = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
 # Name, width, height, format, options.

@@ -133,7 +133,7 @@ def _pss_kb(pid: int) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--no-peer", action="store_true", help="measure kimi-serve alone")

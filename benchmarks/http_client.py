@@ -1,6 +1,6 @@
 """A light client for http_load.py: threads over bare sockets that keep nothing of an answer.
 
-    python benchmarks/http_client.py HOST PORT ACCEPT SECONDS CONNECTIONS IMAGES FILE
+    python benchmarks/http_client.py HOST PORT PATH ACCEPT SECONDS CONNECTIONS IMAGES FILE
 
 Prints images, wall seconds, and its own CPU seconds while it asked.
 """
@@ -15,7 +15,10 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
+# Where vLLM takes a chat; everything else is asked as kimi-serve is.
+RENDER = "/v1/chat/completions/render"
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 
 
@@ -57,19 +60,24 @@ def load(
     return sum(counts), time.monotonic() - began, time.process_time() - cpu
 
 
-def request_of(host: str, accept: str, image: bytes, images: int) -> bytes:
+def request_of(host: str, path: str, accept: str, image: bytes, images: int) -> bytes:
     url = "data:image/jpeg;base64," + base64.b64encode(image).decode()
-    body = json.dumps({"images": [url] * images}).encode()
+    if path == RENDER:
+        parts = [{"type": "image_url", "image_url": {"url": url}}] * images
+        asked: dict[str, Any] = {"messages": [{"role": "user", "content": parts}]}
+    else:
+        asked = {"images": [url] * images}
+    body = json.dumps(asked)
     head = (
-        f"POST /v1/preprocess HTTP/1.1\r\nHost: {host}\r\nAccept: {accept}\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: {host}\r\nAccept: {accept}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    return head.encode() + body
+    return head.encode() + body.encode()
 
 
 def main() -> None:
-    host, port, accept, seconds, connections, images, file = sys.argv[1:]
-    request = request_of(host, accept, Path(file).read_bytes(), int(images))
+    host, port, path, accept, seconds, connections, images, file = sys.argv[1:]
+    request = request_of(host, path, accept, Path(file).read_bytes(), int(images))
     count, wall, cpu = load((host, int(port)), request, float(seconds), int(connections))
     print(json.dumps({"images": count * int(images), "wall_s": wall, "cpu_s": cpu}))
 

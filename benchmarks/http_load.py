@@ -1,10 +1,12 @@
-"""HTTP end to end: our server, the bare decode of its cores, and plain FastAPI, in turns.
+"""HTTP end to end: our server beside the bare decode of its cores, and others, in turns.
 
-    python benchmarks/http_load.py [--seconds S] [--rounds N] [--workers 16]
+    python benchmarks/http_load.py [--seconds S] [--rounds N] [--workers 16] [--vllm-python P]
 
 All servers run at once and are asked one after the other, round by round. Rates are images per
 second of the clock, client included, on all cores; "server CPU" is what all processes of a server
-used per image, so the client's share is excluded there. Prints JSON.
+used per image, so the client's share is excluded there. "decode + send" is the floor: a server
+that decodes and sends ready bytes, and does nothing else. With a P that has vLLM, `vllm launch
+render` is asked as well, on the CPU and without its cache of images. Prints JSON.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import signal
 import socket
 import statistics
 import subprocess
@@ -29,12 +32,17 @@ from typing import Any
 
 import numpy as np
 import simplejpeg  # type: ignore[import-untyped]
-from common import ONE_THREAD, ROOT, on_one_thread, picture
+from common import KIMI, ONE_THREAD, ROOT, on_one_thread, picture
 from fleet import READY, process_tree
+from http_client import RENDER
+from PIL import Image
+
+from kimi_serve.preprocess.images.kimi import plan_resize
 
 SAFETENSORS = "application/vnd.safetensors"
 TICKS = os.sysconf("SC_CLK_TCK")
 CORES = len(os.sched_getaffinity(0))
+CHECKPOINT = ROOT / "preprocess" / "demo_checkpoint"
 PATHS = {"PYTHONPATH": os.pathsep.join([str(ROOT / ".typing"), str(ROOT / "benchmarks")])}
 
 
@@ -70,23 +78,71 @@ def our_server(workers: int, *arguments: str) -> Generator[tuple[int, int]]:
 
 
 @contextlib.contextmanager
+def bare_server(file: str, nbytes: int) -> Generator[tuple[int, int]]:
+    """Start the floor, whose answers have `nbytes`; gives pid and port."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "bare_server.py"), file, str(nbytes)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as server:
+        assert server.stdout is not None
+        yield server.pid, int(server.stdout.readline())
+        os.killpg(server.pid, signal.SIGTERM)
+
+
+@contextlib.contextmanager
 def plain_server(workers: int) -> Generator[tuple[int, int]]:
     """Start the yardstick; gives pid and port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, str(ROOT / "benchmarks" / "plain_fastapi.py"), str(port)]
     with subprocess.Popen(
         [*command, str(workers)], env=os.environ | PATHS | ONE_THREAD, stderr=subprocess.DEVNULL
     ) as server:
-        for _ in range(600):
-            with contextlib.suppress(urllib.error.URLError):
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health").close()
-                break
-            time.sleep(0.1)
+        wait_healthy(port)
         time.sleep(2)  # the other workers
         yield server.pid, port
         server.terminate()
+
+
+@contextlib.contextmanager
+def render_server(python: str) -> Generator[tuple[int, int]]:
+    """Start vLLM's tier without a GPU; gives pid and port."""
+    port = free_port()
+    command = [
+        python, "-m", "vllm.entrypoints.cli.main", "launch", "render", str(CHECKPOINT),
+        "--host", "127.0.0.1", "--port", str(port), "--mm-processor-cache-gb", "0",
+    ]  # fmt: skip
+    # A wheel for GPUs looks for one unless it is told. torch's threads are left as vLLM sets them.
+    without = {name: word for name, word in os.environ.items() if name not in ONE_THREAD}
+    env = without | {"VLLM_TARGET_DEVICE": "cpu", "HF_HUB_OFFLINE": "1"}
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as server:
+        wait_healthy(port)
+        yield server.pid, port
+        server.terminate()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def wait_healthy(port: int) -> None:
+    for _ in range(1200):
+        with contextlib.suppress(urllib.error.URLError):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/health").close()
+            return
+        time.sleep(0.1)
+    raise TimeoutError(f"nothing is healthy on port {port}")
+
+
+@dataclass(frozen=True)
+class Way:
+    """One row: whom to ask (pid and port), how, and for what."""
+
+    server: tuple[int, int]
+    accept: str
+    path: str = "/v1/preprocess"
 
 
 def cpu_seconds(root: int) -> float:
@@ -99,9 +155,9 @@ def cpu_seconds(root: int) -> float:
     return total / TICKS
 
 
-def ask(server: tuple[int, int], accept: str, file: str, seconds: float, figures: Figures) -> None:
-    pid, port = server
-    words = ["127.0.0.1", str(port), accept, str(seconds), "8", "1", file]
+def ask(way: Way, file: str, seconds: float, figures: Figures) -> None:
+    pid, port = way.server
+    words = ["127.0.0.1", str(port), way.path, way.accept, str(seconds), "8", "1", file]
     before = cpu_seconds(pid)
     command = [sys.executable, str(ROOT / "benchmarks" / "http_client.py"), *words]
     answer = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
@@ -137,29 +193,42 @@ def bare_decode(file: str, seconds: float, figures: Figures) -> None:
     figures.server_ms.append(statistics.mean(ms for _, ms in found))
 
 
+def start_all(stack: contextlib.ExitStack, file: str, given: argparse.Namespace) -> dict[str, Way]:
+    """Start all servers; gives the ways to ask them, by the names of their rows."""
+    image = Image.open(file)
+    patches = plan_resize(*image.size, KIMI).num_patches * 3 * KIMI.patch_size**2
+    ways: dict[str, Way] = {}
+    for dtype, size in (("float32", 4), ("bfloat16", 2), ("uint8", 1)):
+        floor = stack.enter_context(bare_server(file, patches * size))
+        ways[f"decode + send {dtype}"] = Way(floor, "*/*")
+        server = stack.enter_context(our_server(given.workers, "--image-dtype", dtype))
+        ways[f"safetensors {dtype}"] = Way(server, SAFETENSORS)
+        if dtype != "bfloat16":
+            ways[f"JSON {dtype}"] = Way(server, "application/json")
+    ways["plain FastAPI"] = Way(stack.enter_context(plain_server(given.workers)), "*/*")
+    if given.vllm_python:
+        server = stack.enter_context(render_server(given.vllm_python))
+        ways["vllm launch render, JSON uint8"] = Way(server, "*/*", RENDER)
+    return ways
+
+
 def compare(name: str, file: str, given: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Race all ways for one picture."""
     rows: dict[str, Figures] = {}
     with contextlib.ExitStack() as stack:
-        servers: dict[str, tuple[tuple[int, int], str]] = {}
-        for dtype in ("float32", "bfloat16", "uint8"):
-            server = stack.enter_context(our_server(given.workers, "--image-dtype", dtype))
-            servers[f"safetensors {dtype}"] = server, SAFETENSORS
-            if dtype == "float32":
-                servers["JSON float32"] = server, "application/json"
-        servers["plain FastAPI"] = stack.enter_context(plain_server(given.workers)), "*/*"
+        ways = start_all(stack, file, given)
         for number in range(given.rounds + 1):
             seconds = given.seconds if number else 1.0
-            found = {way: Figures() for way in ("bare decode", *servers)}
+            found = {way: Figures() for way in ("bare decode", *ways)}
             bare_decode(file, seconds, found["bare decode"])
-            for way, (server, accept) in servers.items():
-                ask(server, accept, file, seconds, found[way])
-            for way, figures in found.items() if number else ():
-                row = rows.setdefault(way, Figures())
+            for row, way in ways.items():
+                ask(way, file, seconds, found[row])
+            for row, figures in found.items() if number else ():
+                kept = rows.setdefault(row, Figures())
                 for key, values in vars(figures).items():
-                    getattr(row, key).extend(values)
+                    getattr(kept, key).extend(values)
     print(f"{name}: done", file=sys.stderr)
-    return {way: figures.medians() for way, figures in rows.items()}
+    return {row: figures.medians() for row, figures in rows.items()}
 
 
 def scaling(file: str, given: argparse.Namespace) -> dict[str, dict[str, float]]:
@@ -169,7 +238,7 @@ def scaling(file: str, given: argparse.Namespace) -> dict[str, dict[str, float]]
         servers = {count: stack.enter_context(our_server(count)) for count in rows}
         for _ in range(given.rounds):
             for count, server in servers.items():
-                ask(server, SAFETENSORS, file, given.seconds / 2, rows[count])
+                ask(Way(server, SAFETENSORS), file, given.seconds / 2, rows[count])
     return {f"{count} workers": figures.medians() for count, figures in rows.items()}
 
 
@@ -179,6 +248,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--vllm-python")
     given = parser.parse_args()
     on_one_thread()
     os.environ.update(PATHS)

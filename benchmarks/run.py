@@ -103,7 +103,8 @@ def main() -> int:
     results.handover = handed["times"]
     if not given.check:
         quick = ["--quick", "--rounds", "1", "--seconds", "2"] if given.quick else []
-        results.http = child("http_load.py", *quick, env={})
+        vllm = ["--vllm-python", given.vllm_python] * bool(given.vllm_python)
+        results.http = child("http_load.py", *quick, *vllm, env={})
         results.ratios |= http_ratios(results.http)
         results.texts = child("texts.py", "--seconds", "4" if given.quick else "10", env={})
         if not given.quick:

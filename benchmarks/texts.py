@@ -32,7 +32,10 @@ def latencies(port: int, path: str, seconds: float) -> dict[str, float]:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         began = time.monotonic()
-        client.request(*(("GET", path) if path == "/health" else ("POST", path, TEXT)))
+        if path == "/health":
+            client.request("GET", path)
+        else:
+            client.request("POST", path, TEXT)
         response = client.getresponse()
         response.read()
         taken.append(1000 * (time.monotonic() - began))
@@ -51,7 +54,7 @@ def measure(given: argparse.Namespace, accept: str) -> dict[str, dict[str, float
         file.write_bytes(picture(1440, 3120))
         for path in ("/tokenize", "/health"):
             found[f"{path} alone"] = latencies(port, path, given.seconds / 2)
-        words = ["127.0.0.1", str(port), accept, str(2.5 * given.seconds + 4)]
+        words = ["127.0.0.1", str(port), "/v1/preprocess", accept, str(2.5 * given.seconds + 4)]
         command = [sys.executable, str(ROOT / "benchmarks" / "http_client.py"), *words]
         with subprocess.Popen(
             [*command, str(given.clients), str(given.images), str(file)],

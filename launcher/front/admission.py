@@ -22,7 +22,7 @@ from kimi_serve.schemas.errors import BodyTooLargeError, OverloadedError, Reques
 DROPPED_BYTES = 64 * 2**20
 DROPPED_S = 5.0
 # What one turn of the loop writes, and what is copied for a client that does not keep up.
-_PIECE_BYTES = 1 << 19
+_PIECE_BYTES = 1 << 20
 _COPIED_BYTES = 1 << 17
 # Where the protocol leaves the means to write past its buffer for the application.
 WRITE_NOW = "kimi_serve.write_now"
