@@ -14,8 +14,6 @@ SETTING = "tokenizer.worker_memory_mib"
 _BYTES_A_PIXEL = 40
 # The frame, its text, the decoded bytes, and what a decoder copies of them.
 _COPIES_OF_A_FILE = 4
-# The patches, and under JSON their base64.
-_COPIES_OF_PATCHES = 2
 _TEXTS_MIB = 128
 
 
@@ -23,13 +21,12 @@ def worker_memory(situation: Situation, slot_bytes: int) -> Resolved[int]:
     """Decide the cap in MiB, with the arithmetic."""
     settings = situation.settings
     pixels, file = settings.image.max_pixels, settings.media.max_bytes
-    needed = (
-        pixels * _BYTES_A_PIXEL + file * _COPIES_OF_A_FILE + slot_bytes * _COPIES_OF_PATCHES
-    ) // MIB + _TEXTS_MIB
+    # Patches are made in their slot, which is shared memory; a resized picture is never larger.
+    needed = (pixels * _BYTES_A_PIXEL + file * _COPIES_OF_A_FILE + slot_bytes) // MIB + _TEXTS_MIB
     arithmetic = (
         f"image.max_pixels {pixels} x {_BYTES_A_PIXEL} bytes, media.max_bytes {file} x "
-        f"{_COPIES_OF_A_FILE}, patches {slot_bytes} x {_COPIES_OF_PATCHES} and {_TEXTS_MIB} MiB "
-        f"for texts make {needed} MiB"
+        f"{_COPIES_OF_A_FILE}, a resized picture of {slot_bytes} and {_TEXTS_MIB} MiB for texts "
+        f"make {needed} MiB"
     )
     source = str(situation.origin(SETTING))
     given = settings.tokenizer.worker_memory_mib

@@ -17,7 +17,7 @@ class FrameSocket:
         self._sock = sock
         self._lock = threading.Lock()
 
-    def receive(self) -> tuple[Message, bytearray | None] | None:
+    def receive(self) -> tuple[Message, bytes | None] | None:
         """Wait for the next frame; None when the other side is gone.
 
         The payload is None when there is no memory for it; it was read and dropped.
@@ -25,16 +25,15 @@ class FrameSocket:
         header = self._read(HEADER_BYTES)
         if header is None:
             return None
-        json_bytes, payload_bytes = unpack_header(bytes(header))
+        json_bytes, payload_bytes = unpack_header(header)
         text = self._read(json_bytes)
         if text is None:
             return None
         try:
-            buffer = bytearray(payload_bytes)
-        except MemoryError:
-            return (unpack(bytes(text)), None) if self._drop(payload_bytes) else None
-        payload = self._fill(buffer)
-        return None if payload is None else (unpack(bytes(text)), payload)
+            payload = self._read(payload_bytes)
+        except _NoMemoryError as error:
+            return (unpack(text), None) if self._drop(error.left) else None
+        return None if payload is None else (unpack(text), payload)
 
     def send(self, message: Message, payload: bytes = b"") -> None:
         """Send one whole frame."""
@@ -43,19 +42,30 @@ class FrameSocket:
             if payload:
                 self._sock.sendall(payload)
 
-    def _read(self, size: int) -> bytearray | None:
-        return self._fill(bytearray(size))
+    def _read(self, size: int) -> bytes | None:
+        """Read so many bytes, which the kernel puts where they stay; None at an early end."""
+        pieces: list[bytes] = []
+        left = size
+        try:
+            while left:
+                piece = self._sock.recv(left, socket.MSG_WAITALL)
+                if not piece:
+                    return None
+                left -= len(piece)
+                pieces.append(piece)
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        except MemoryError:
+            raise _NoMemoryError(left) from None
 
     def _drop(self, size: int) -> bool:
         while size and (piece := self._read(min(size, _PIECE_BYTES))) is not None:
             size -= len(piece)
         return size == 0
 
-    def _fill(self, buffer: bytearray) -> bytearray | None:
-        view = memoryview(buffer)
-        while view:
-            count = self._sock.recv_into(view)
-            if count == 0:
-                return None
-            view = view[count:]
-        return buffer
+
+class _NoMemoryError(MemoryError):
+    """There is no room for the rest; `left` bytes of it are not read yet."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left

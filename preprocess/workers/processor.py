@@ -11,8 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import pybase64
-
 from kimi_serve.schemas import messages
 from kimi_serve.schemas.errors import PlanError, RequestError
 from kimi_serve.schemas.worker import Device, TokenizerSpec, WorkerSpec
@@ -25,6 +23,7 @@ from ..text.load import load_tokenizer
 from ..text.prompt import render_prompt
 from ..text.template import ChatTemplate, load_chat_template
 from ..text.tokenizer import Tokenizer
+from .base64_pixels import write_base64
 
 TextTools = tuple[Tokenizer, ChatTemplate]
 
@@ -49,18 +48,17 @@ class KimiProcessor:
         self.preprocess_device = preprocess_device
 
     def image(
-        self, job: messages.ImageJob, content: bytearray, out: memoryview
+        self, job: messages.ImageJob, content: bytes, out: memoryview
     ) -> messages.ImageResult:
         """Process the image that `content` is, or holds as a data URL, into the start of `out`."""
-        if job.is_file:
-            data = bytes(content)
-        else:
-            data = read_inline(_utf8(content), self._images.rules.max_bytes)
+        data = content
+        if not job.is_file:
+            data = read_inline(content.decode(), self._images.rules.max_bytes)
         if job.encoding == "base64":
-            done, pixels = self._images.process_array(data)
-            text = pybase64.b64encode(pixels.data.cast("B"))
-            out[: len(text)] = text
-            nbytes = len(text)
+            # The last three quarters: room for all bytes whose base64 fits into `out`.
+            raw = out[out.nbytes - 3 * out.nbytes // 4 :]
+            done = self._images.process(data, raw)
+            nbytes = write_base64(raw[: done.nbytes], out)
         else:
             done = self._images.process(data, out)
             nbytes = done.nbytes
@@ -137,7 +135,3 @@ def _text_tools(spec: TokenizerSpec | None) -> TextTools | None:
         return None
     places = [Path(place) for place in (spec.directory, spec.model_directory) if place]
     return load_tokenizer(spec), load_chat_template(*places)
-
-
-def _utf8(reference: bytearray) -> str:
-    return str(reference, "utf-8")

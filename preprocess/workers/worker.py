@@ -80,7 +80,7 @@ HeavyJob = messages.ImageJob | TextualJob
 Answered = tuple[messages.TokensResult | messages.JobFailed, bytes]
 
 
-def is_long(payload: bytearray | None) -> bool:
+def is_long(payload: bytes | None) -> bool:
     """Say whether a text goes where the images are processed; the launcher counts on it."""
     return payload is not None and len(payload) > messages.LONG_TEXT_BYTES
 
@@ -90,7 +90,7 @@ class _Loop:
         self._frames = frames
         self._processor = processor
         self._arena = arena
-        self._heavy: queue.SimpleQueue[tuple[HeavyJob, bytearray] | None] = queue.SimpleQueue()
+        self._heavy: queue.SimpleQueue[tuple[HeavyJob, bytes] | None] = queue.SimpleQueue()
         self._has_image = False
         self._thread = threading.Thread(target=self._process_heavy, name="images", daemon=True)
         self._thread.start()
@@ -109,11 +109,11 @@ class _Loop:
                 case messages.PromptJob() | messages.TextJob() if payload is None:
                     self._frames.send(_job_failed(job.id, MemoryError()))
                 case messages.ImageJob():
-                    self._heavy.put((job, payload or bytearray()))
+                    self._heavy.put((job, payload or b""))
                 case messages.PromptJob() | messages.TextJob() if is_long(payload):
-                    self._heavy.put((job, payload or bytearray()))
+                    self._heavy.put((job, payload or b""))
                 case messages.PromptJob() | messages.TextJob():
-                    self._frames.send(*self._answer_text(job, payload or bytearray()))
+                    self._frames.send(*self._answer_text(job, payload or b""))
                 case messages.Tidy():
                     self._arena.release_pages()
                     self._processor.release_memory()
@@ -144,7 +144,7 @@ class _Loop:
             os._exit(1)
 
     def _answer_image(
-        self, job: messages.ImageJob, payload: bytearray
+        self, job: messages.ImageJob, payload: bytes
     ) -> messages.ImageResult | messages.JobFailed:
         self._has_image = True
         try:
@@ -154,14 +154,14 @@ class _Loop:
         finally:
             self._has_image = False
 
-    def _answer_text(self, job: TextualJob, payload: bytearray) -> Answered:
+    def _answer_text(self, job: TextualJob, payload: bytes) -> Answered:
         is_heavy = is_long(payload)
         self._has_image |= is_heavy
         try:
             if isinstance(job, messages.PromptJob):
-                result, ids = self._processor.prompt(job, bytes(payload))
+                result, ids = self._processor.prompt(job, payload)
             else:
-                result, ids = self._processor.text(job, bytes(payload))
+                result, ids = self._processor.text(job, payload)
         except MemoryError as error:
             if self._has_image and not is_heavy:
                 # Taken by the image, perhaps: another worker shall say.

@@ -106,7 +106,7 @@ class Corpus:
         if name not in self._images:
             data = (DATA / name).read_bytes()
             reference = f"data:image/x;base64,{base64.b64encode(data).decode()}"
-            content = bytearray(reference.encode())
+            content = reference.encode()
             try:
                 done = self._processor.image(
                     ImageJob(1, 0, "raw", is_file=False), content, self._out
