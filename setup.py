@@ -12,7 +12,7 @@ import sysconfig
 from setuptools import Extension, setup
 
 FOLDER = "preprocess/native"
-SOURCES = ("module.c", "pipeline.c", "filter.c", "plain.c", "avx2.c", "avx512.c", "neon.c")
+SOURCES = ("module.c", "pipeline.c", "filter.c", "png.c", "plain.c", "avx2.c", "avx512.c", "neon.c")
 # The stable ABI: one wheel for every Python from 3.11 on. Free-threaded builds have none yet.
 IS_STABLE = not sysconfig.get_config_var("Py_GIL_DISABLED")
 

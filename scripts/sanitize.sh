@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 python=$1 rounds=${2:-3000}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-kernel=(preprocess/native/{pipeline,filter,plain,avx2,avx512,neon}.c)
+kernel=(preprocess/native/{pipeline,filter,png,plain,avx2,avx512,neon}.c)
 flags=(-std=c11 -O1 -g -ffp-contract=off -fno-omit-frame-pointer -Wall -Wextra -Wconversion -Werror
   -fsanitize=address,undefined -fno-sanitize-recover=all)
 cc=${CC:-cc}
@@ -38,4 +38,5 @@ LD_PRELOAD="$("$cc" -print-file-name=libasan.so) $("$cc" -print-file-name=libubs
 ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
 KIMI_SERVE_REQUIRE_KERNEL=1 KERNEL_ROUNDS=${KERNEL_ROUNDS:-300} PYTHONPATH=$work \
   "$python" -m pytest -q -p sanitized_kernel -p no:cacheprovider \
-  tests/unit/test_native_kernel.py tests/unit/test_native_border.py tests/unit/test_native_choice.py
+  tests/unit/test_native_kernel.py tests/unit/test_native_border.py tests/unit/test_native_choice.py \
+  tests/unit/test_plain_png.py

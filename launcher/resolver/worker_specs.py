@@ -81,6 +81,9 @@ def worker_env(device: Device, visible: str | None = None) -> tuple[tuple[str, s
         "MALLOC_MMAP_THRESHOLD_": _GIB,
         "MALLOC_TRIM_THRESHOLD_": _GIB,
         "MALLOC_ARENA_MAX": "1",
+        # What Pillow decodes lies in one piece up to 64 megapixels, and the kernel reads it there:
+        # 4 to 10 % less time for 12 megapixels of WebP, grey PNG or CMYK.
+        "PILLOW_BLOCK_SIZE": "256m",
     }
     variables = hidden | threads | {"TOKENIZERS_PARALLELISM": "false"} | memory
     return tuple(variables.items())

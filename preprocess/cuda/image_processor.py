@@ -103,7 +103,7 @@ class DeviceImageProcessor(ImageProcessor):
             size = (int(planes.shape[2]), int(planes.shape[1]))
             decoded = _OnDevice(size, "jpeg", header.orientation != 1)
         else:
-            decoded = on_host = decode_image(data, self.rules, self._pool)
+            decoded = on_host = self._decode_on_host(data)
         decoded_at = perf_counter()
         plan = plan_resize(*decoded.size, self.resize)
         out = make_out(plan)
@@ -111,9 +111,12 @@ class DeviceImageProcessor(ImageProcessor):
         if not self._write_on_device(planes, on_host, plan, strips, out):
             planes = None
             if on_host is None:
-                on_host = decode_image(data, self.rules, self._pool)
+                on_host = self._decode_on_host(data)
             self._writer.write(on_host.picture, plan, out)
         return self._processed(data, decoded, plan, started, decoded_at)
+
+    def _decode_on_host(self, data: bytes) -> DecodedImage:
+        return decode_image(data, self.rules, self._pool, self.kernel.unfilter)
 
     def _decode_on_device(self, data: bytes, header: JpegHeader) -> Tensor | None:
         decoder = next((each for each in self.decoders if each.takes(header)), None)

@@ -44,6 +44,7 @@ from .display import (
 )
 from .headers import declared_size
 from .picture import Picture
+from .png import Unfilter, plain_pixels
 from .sniff import FORMAT_NAMES, Sniffed, sniff
 
 logger = logging.getLogger(__name__)
@@ -122,10 +123,16 @@ class PixelPool:
         self._memory = np.empty(0, np.uint8)
 
 
-def decode_image(data: bytes, rules: ImageRules, pool: PixelPool | None = None) -> DecodedImage:
+def decode_image(
+    data: bytes,
+    rules: ImageRules,
+    pool: PixelPool | None = None,
+    unfilter: Unfilter | None = None,
+) -> DecodedImage:
     """Decode the first frame of an image under the rules.
 
-    With a `pool` the pixels may lie there: they are good until the next image is decoded.
+    With a `pool` the pixels may lie there: they are good until the next image is decoded. Without
+    an `unfilter` every PNG is decoded by Pillow, to the same pixels.
     """
     pool = PixelPool() if pool is None else pool
     if len(data) > rules.max_bytes:
@@ -139,9 +146,10 @@ def decode_image(data: bytes, rules: ImageRules, pool: PixelPool | None = None) 
         image = _open(data, image_format)
         _check_pixels(image.size, rules)
         _check_tiles(image, rules)
+        quick = _quick_pixels(data, image, rules, pool, unfilter)
         if rules.policy == "checkpoint":
-            return _decode_for_checkpoint(data, image, image_format, pool)
-        return _decode_for_display(data, image, image_format, rules, pool)
+            return _decode_for_checkpoint(image, image_format, quick)
+        return _decode_for_display(data, image, image_format, rules, quick)
 
 
 def inspect_jpeg(data: bytes, rules: ImageRules) -> JpegHeader | None:
@@ -258,31 +266,41 @@ def _open_png(data: bytes, source: BytesIO) -> Image.Image:
     return image
 
 
+def _quick_pixels(
+    data: bytes, image: Image.Image, rules: ImageRules, pool: PixelPool, unfilter: Unfilter | None
+) -> NDArray[np.uint8] | None:
+    """Decode what is not Pillow's alone, bit-equal to it; None leaves the image to Pillow."""
+    if isinstance(image, JpegImagePlugin.JpegImageFile):
+        return _turbo_pixels(data, image, pool)
+    if isinstance(image, PngImagePlugin.PngImageFile) and unfilter is not None:
+        is_for_viewers = rules.policy != "checkpoint"
+        return plain_pixels(data, image, pool.take, unfilter, must_be_opaque=is_for_viewers)
+    return None
+
+
 def _decode_for_checkpoint(
-    data: bytes, image: Image.Image, image_format: str, pool: PixelPool
+    image: Image.Image, image_format: str, quick: NDArray[np.uint8] | None
 ) -> DecodedImage:
     if image.mode == "I;16B" and is_white_zero(image):
         # Bare Pillow, and with it the checkpoint's processor, refuses it.
         raise MediaError("the TIFF cannot be decoded: unknown pixel mode")
     # Pillow itself turns TIFF upright while loading, so the checkpoint's processor sees that too.
     turned = image_format == "tiff" and _tiff_orientation(image) != 1
-    picture: Picture | None = None
-    if image_format == "jpeg":
-        picture = _turbo_pixels(data, image, pool)
-    if picture is None:
-        picture = checkpoint_pixels(image)
+    picture = checkpoint_pixels(image) if quick is None else quick
     return DecodedImage(picture, image_format, turned)
 
 
 def _decode_for_display(
-    data: bytes, image: Image.Image, image_format: str, rules: ImageRules, pool: PixelPool
+    data: bytes,
+    image: Image.Image,
+    image_format: str,
+    rules: ImageRules,
+    quick: NDArray[np.uint8] | None,
 ) -> DecodedImage:
     turned = image_format == "tiff" and _tiff_orientation(image) != 1
     if image_format == "png":
         scale_colour_key(image, data[24])
-    picture: Picture | None = None
-    if image_format == "jpeg":
-        picture = _turbo_pixels(data, image, pool)
+    picture: Picture | None = quick
     if picture is None:
         # Loaded once: after a failure a second load() succeeds and gives black.
         image.load()

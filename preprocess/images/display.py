@@ -81,9 +81,13 @@ def _colour_key(image: Image.Image) -> Colour | None:
 
 
 def orientation(image: Image.Image) -> int:
-    """Read the orientation of a loaded image, 1 to 8: EXIF first, then XMP, then upright."""
+    """Read the orientation, 1 to 8: EXIF first, then XMP, then upright.
+
+    The image is loaded, or everything that its file has besides pixels is known.
+    """
     try:
-        value = image.getexif().get(ExifTags.Base.Orientation)
+        # Not the method of PNG files, which loads the pixels to look behind them.
+        value = Image.Image.getexif(image).get(ExifTags.Base.Orientation)
     except Exception:  # noqa: BLE001 - damaged metadata fails in many ways and is never an error
         value = None
     if isinstance(value, int) and 1 <= value <= 8:

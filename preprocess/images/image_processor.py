@@ -87,7 +87,7 @@ class ImageProcessor:
         self._pool.release()
 
     def _decode(self, data: bytes) -> tuple[DecodedImage, ResizePlan]:
-        decoded = decode_image(data, self.rules, self._pool)
+        decoded = decode_image(data, self.rules, self._pool, self.kernel.unfilter)
         return decoded, plan_resize(*decoded.size, self.resize)
 
     def _shape(self, plan: ResizePlan) -> tuple[int, int, int, int]:

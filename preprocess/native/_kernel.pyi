@@ -9,6 +9,9 @@ from typing_extensions import CapsuleType
 Buffer = bytes | bytearray | memoryview | NDArray[Any]
 
 def supported_levels() -> list[str]: ...
+def unfilter(
+    rows: bytearray, width: int, channels: int, count: int, out: NDArray[Any], /
+) -> bool: ...
 def resize(
     level: str,
     source: Buffer | CapsuleType,

@@ -12,8 +12,9 @@ from kimi_serve.schemas.worker import ResizeConfig
 
 from ..images.normalise import Normaliser
 from ..images.picture import PatchWriter, PureWriter
-from .kernel import NativeWriter, missing, supported_levels
-from .self_test import find_fault
+from ..images.png import Unfilter
+from .kernel import NativeWriter, missing, supported_levels, unfilter
+from .self_test import find_fault, find_png_fault
 
 logger = logging.getLogger(__name__)
 
@@ -22,13 +23,14 @@ logger = logging.getLogger(__name__)
 class KernelChoice:
     """The path, as people read it, and the reason; `level` is None on the pure path.
 
-    `faults` are levels that this CPU has and that failed their self-test.
+    `faults` are what failed its self-test. `unfilter` is for PNG rows, None without the kernel.
     """
 
     path: str
     reason: str
     level: str | None
     faults: tuple[str, ...] = ()
+    unfilter: Unfilter | None = None
 
     def writer(self, config: ResizeConfig, dtype: ImageDtype) -> PatchWriter:
         """Build what writes patches by this path."""
@@ -65,10 +67,14 @@ def _tested() -> KernelChoice:
     if missing:
         return KernelChoice("pure", missing, None)
     faults: list[str] = []
+    png_fault = find_png_fault()
+    if png_fault is not None:
+        faults.append(f"PNG rows: {png_fault}")
     for level in supported_levels():
         fault = find_fault(level)
         if fault is None:
             reason = "its self-test equals the installed Pillow and the pure path in every byte"
-            return KernelChoice(f"native {level}", reason, level, tuple(faults))
+            for_png = unfilter if png_fault is None else None
+            return KernelChoice(f"native {level}", reason, level, tuple(faults), for_png)
         faults.append(f"{level}: {fault}")
     return KernelChoice("pure", "no level of the kernel passed", None, tuple(faults))

@@ -114,4 +114,9 @@ static inline uint8_t clip_sum(int32_t sum) {
     return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
+/* Undoes the filters of `count` PNG rows of `channels` bytes a pixel, 3 or 4. Before every row stands
+ * its filter; before the first of them one more row, the unfiltered one above. Writes `count` rows
+ * of RGB. Returns whether every alpha is 255, -1 at an unknown filter. */
+int png_unfilter(uint8_t *rows, int width, int channels, int count, uint8_t *out);
+
 #endif

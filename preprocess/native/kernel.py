@@ -40,6 +40,13 @@ def supported_levels() -> list[str]:
     return [] if missing else _kernel.supported_levels()
 
 
+def unfilter(
+    rows: bytearray, width: int, channels: int, count: int, out: NDArray[np.uint8]
+) -> bool:
+    """Undo the filters of PNG rows: what `images.png` calls an `Unfilter`."""
+    return _kernel.unfilter(rows, width, channels, count, out)
+
+
 def resize(
     level: str, picture: Picture, new_size: tuple[int, int], *, vertical_first: bool
 ) -> NDArray[np.uint8]:

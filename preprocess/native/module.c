@@ -197,6 +197,40 @@ static PyObject *kernel_resize(PyObject *module, PyObject *arguments) {
     return result;
 }
 
+static PyObject *kernel_unfilter(PyObject *module, PyObject *arguments) {
+    (void)module;
+    PyObject *rows, *out, *result = NULL;
+    int width, channels, count;
+    if (!PyArg_ParseTuple(arguments, "OiiiO:unfilter", &rows, &width, &channels, &count, &out))
+        return NULL;
+    if (check_range("width", width, 1, MAX_SIDE) < 0
+        || check_range("channels", channels, 3, 4) < 0
+        || check_range("count", count, 1, MAX_SIDE) < 0)
+        return NULL;
+    /* At most 2^20 * (2^22 + 1): no overflow. */
+    size_t needed = ((size_t)count + 1) * (1 + (size_t)width * (size_t)channels);
+    Job job = {0};
+    Py_buffer rows_view = {0}, out_view = {0};
+    if (PyObject_GetBuffer(rows, &rows_view, PyBUF_WRITABLE) < 0)
+        return NULL;
+    if ((size_t)rows_view.len < needed)
+        fail("the rows need %lld bytes; there are %lld", (long long)needed,
+             (long long)rows_view.len);
+    else if (open_output(out, 3 * (size_t)width * (size_t)count, &job, &out_view) == 0) {
+        int opaque;
+        Py_BEGIN_ALLOW_THREADS
+        opaque = png_unfilter(rows_view.buf, width, channels, count, job.sink.out);
+        Py_END_ALLOW_THREADS
+        if (opaque < 0)
+            PyErr_SetString(PyExc_ValueError, "a row has an unknown filter");
+        else
+            result = PyBool_FromLong(opaque);
+    }
+    PyBuffer_Release(&rows_view);
+    PyBuffer_Release(&out_view);
+    return result;
+}
+
 static PyObject *kernel_supported_levels(PyObject *module, PyObject *none) {
     (void)module;
     (void)none;
@@ -214,6 +248,7 @@ static PyObject *kernel_supported_levels(PyObject *module, PyObject *none) {
 
 static PyMethodDef methods[] = {
     {"patches", kernel_patches, METH_VARARGS, "Resize, pad, cut into patches and normalise."},
+    {"unfilter", kernel_unfilter, METH_VARARGS, "Undo the filters of PNG rows; is it all opaque?"},
     {"resize", kernel_resize, METH_VARARGS, "Resize to RGB rows."},
     {"supported_levels", kernel_supported_levels, METH_NOARGS,
      "Name the levels that this CPU has, best first."},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from image_samples import DATA, DISPLAY, KIMI, encoded, picture
 from native_levels import LEVELS, needs_kernel
 
 from kimi_serve.preprocess.images.image_processor import ImageProcessor
-from kimi_serve.preprocess.native import choice, self_test
+from kimi_serve.preprocess.native import choice, kernel, self_test
 from kimi_serve.preprocess.native.choice import KernelChoice, choose_kernel
 from kimi_serve.schemas.errors import PlanError
 from kimi_serve.schemas.worker import ResizeConfig
@@ -69,6 +70,7 @@ def test_a_level_that_fails_is_left_out_loudly(
     chosen = choose_kernel()
     assert chosen.level == (others[0] if others else None)
     assert chosen.faults == (f"{best}: 3 bytes differ",)
+    assert (chosen.unfilter is not None) is bool(others)
     with caplog.at_level(logging.INFO):
         chosen.log()
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
@@ -157,3 +159,29 @@ def test_an_answer_keeps_nothing_of_the_pooled_pixels() -> None:
     copy = first.copy()
     processor.process_array(encoded(picture(70, 50).rotate(180), "JPEG"))
     assert np.array_equal(first, copy)
+
+
+@needs_kernel
+def test_png_rows_that_differ_leave_pngs_to_pillow(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def wrong(rows: bytearray, *others: Any) -> bool:
+        rows[-1] ^= 1
+        return kernel.unfilter(rows, *others)
+
+    assert self_test.find_png_fault() is None
+    monkeypatch.setattr(self_test, "unfilter", wrong)
+    chosen = choose_kernel()
+    assert (chosen.level, chosen.unfilter) == (LEVELS[0], None)
+    with caplog.at_level(logging.INFO):
+        chosen.log()
+    assert "failed its self-test: PNG rows: 3 channels: " in caplog.text
+
+
+@needs_kernel
+def test_a_module_of_another_version_falls_back_loudly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "_kernel", SimpleNamespace())
+    monkeypatch.setattr(choice, "supported_levels", lambda: LEVELS)
+    chosen = choose_kernel()
+    assert (chosen.path, chosen.unfilter) == ("pure", None)
+    assert len(chosen.faults) == 1 + len(LEVELS)

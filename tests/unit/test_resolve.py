@@ -432,6 +432,14 @@ def test_worker_environment() -> None:
     assert env["MALLOC_ARENA_MAX"] == "1"
 
 
+def test_what_pillow_decodes_lies_in_one_piece_in_a_worker() -> None:
+    env = dict(make_plan().worker_specs()[0].env)
+    code = "from PIL import Image; Image.new('RGB', (8000, 6000)).__arrow_c_array__()"
+    for variables, is_whole in ((env, True), ({}, False)):
+        done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True)
+        assert (done.returncode == 0) is is_whole, done.stderr
+
+
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("bfloat16", 2), ("uint8", 1)])
 def test_a_slot_holds_the_largest_image(dtype: str, size: int) -> None:
     spec = make_plan({"image.dtype": dtype}).worker_specs()[0]
