@@ -11,6 +11,7 @@ from kimi_serve.schemas.errors import PlanError
 from kimi_serve.schemas.plan import LaunchPlan
 
 from .adopt.command import adopt
+from .doctor_command import doctor
 from .lint.command import lint
 from .lint.rule_command import rule
 from .options import (
@@ -67,7 +68,7 @@ def _serve(ctx: click.Context, start_anyway: bool) -> None:
     serve(made, env, reread, start_anyway=start_anyway)
 
 
-for command in (adopt, lint, plan, rule, schema, verify):
+for command in (adopt, doctor, lint, plan, rule, schema, verify):
     cli.add_command(command)
 
 

@@ -29,7 +29,8 @@ class Hardware:
     `gpu_source` says how the devices were found, or why there are none. `shm_mib` is the size of
     /dev/shm, None where there is none or nobody looked. `all_gpus` are the devices of the machine,
     whatever CUDA_VISIBLE_DEVICES hides, None where nobody looked beyond it. `has_gpu_extra` says
-    whether torch and torchvision are installed for this interpreter.
+    whether torch and torchvision are installed for this interpreter, `has_image_kernel` whether the
+    compiled image kernel is.
     """
 
     cpus: float
@@ -39,3 +40,4 @@ class Hardware:
     shm_mib: int | None = None
     all_gpus: tuple[Gpu, ...] | None = None
     has_gpu_extra: bool = False
+    has_image_kernel: bool = True

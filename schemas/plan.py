@@ -98,6 +98,7 @@ class LaunchPlan:
     install: EngineInstall | None = None
     references: Mapping[str, str] = field(default_factory=lambda: dict[str, str]())
     worker_memory_mib: Resolved[int] | None = None
+    image_kernel: Resolved[str] | None = None
     budget: MemoryBudget | None = None
 
     def worker_specs(self) -> tuple[WorkerSpec, ...]:

@@ -199,7 +199,8 @@ class ServerSettings(Section):
     max_body_bytes: int = setting(256 * 2**20, "Largest request body.", ge=1024, le=2**34)
     max_queued_bytes: int = setting(
         2048 * 2**20,
-        "Most bytes of unanswered requests and unsent answers; beyond it 429.",
+        "Most bytes of unanswered requests and unsent answers; beyond it 429. The workers' slots, "
+        "and what they decode into, come on top.",
         ge=1024,
         le=2**40,
     )

@@ -50,16 +50,17 @@ class Admission:
     async def body(self, request: Request) -> AsyncGenerator[bytes]:
         """Read the body; its bytes, and the request as one that waits, count until the block ends.
 
+        It is not kept here: what is made of it is as large.
         A request waits from the end of its body on: clients that send slowly keep nobody out.
         Raises BodyTooLargeError or OverloadedError before the body is read when it announces its
         length, else as soon as it is too much.
         """
         with Hold(self) as hold:
-            body = await self._read(request, hold)
+            read = [await self._read(request, hold)]
             self._check_waiting()
             self.num_waiting += 1
             try:
-                yield body
+                yield read.pop()
             finally:
                 self.num_waiting -= 1
 

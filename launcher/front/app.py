@@ -128,8 +128,8 @@ class _Front:
         resize = self._plan.checkpoint.resize
         assert resize is not None
         with Hold(self._admission) as hold:
-            async with self._served(request) as body:
-                work = read_work(_parse(api.PreprocessRequest, body), self._settings)
+            async with self._served(request, api.PreprocessRequest) as asked:
+                work = read_work(asked, self._settings)
                 self._media.check(work.references)
                 doing = run_work(
                     work,
@@ -152,8 +152,7 @@ class _Front:
 
     async def tokenize(self, request: Request) -> JSONResponse:
         """Tokenise one text, or a chat without images."""
-        async with self._served(request) as body:
-            asked = _parse(api.TokenizeRequest, body)
+        async with self._served(request, api.TokenizeRequest) as asked:
             _, ids = await while_connected(request, self._tokens(asked))
         tokens = array("i")
         tokens.frombytes(ids)
@@ -213,8 +212,8 @@ class _Front:
         }
 
     @contextlib.asynccontextmanager
-    async def _served(self, request: Request) -> AsyncGenerator[bytes]:
-        """Admit the body and hold the request to its deadline."""
+    async def _served(self, request: Request, kind: type[Body]) -> AsyncGenerator[Body]:
+        """Admit the body, parse it and hold the request to its deadline."""
         if not self._pool.has_started:
             raise UnavailableError("the workers are still starting")
         if "upgrade" in request.headers:
@@ -232,7 +231,10 @@ class _Front:
         timeout_s = self._settings.server.request_timeout_s
         try:
             async with asyncio.timeout(timeout_s), self._admission.body(request) as body:
-                yield body
+                asked = _parse(kind, body)
+                # What was made of it is as large; both would wait for the workers.
+                del body
+                yield asked
         except TimeoutError:
             message = f"not answered within {timeout_s:g} s (server.request_timeout_s)"
             raise DeadlineError(message) from None

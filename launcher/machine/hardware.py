@@ -56,12 +56,18 @@ def probe(
         shm_mib=_size_mib(root / "dev/shm"),
         all_gpus=found,
         has_gpu_extra=has_gpu_extra(),
+        has_image_kernel=has_image_kernel(),
     )
 
 
 def has_gpu_extra() -> bool:
     """Say whether the libraries of the CUDA path are installed; they are not imported."""
     return all(importlib.util.find_spec(name) is not None for name in ("torch", "torchvision"))
+
+
+def has_image_kernel() -> bool:
+    """Say whether the compiled image kernel is installed; it is not imported."""
+    return importlib.util.find_spec("kimi_serve.preprocess.native._kernel") is not None
 
 
 def _size_mib(folder: Path) -> int | None:

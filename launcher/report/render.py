@@ -19,7 +19,7 @@ from .budget import Paper, budget_json, budget_lines
 from .engine import command_lines, launch_json, origin_json, variable_lines, watch_lines
 from .explain import explain_text
 from .redact import hide_in, redacted
-from .words import columns, show
+from .words import columns, gpu_rows, show
 
 __all__ = ["explain_text", "log_lines", "plan_json", "plan_text"]
 
@@ -34,7 +34,7 @@ def plan_text(plan: LaunchPlan, *, changed_only: bool = False, paper: Paper | No
     blocks = {
         "settings": _setting_lines(plan, changed_only),
         "launch": _decision_lines(plan, ("model", "engine", "worker_num", "worker_memory_mib")),
-        "devices": _decision_lines(plan, ("decode_device", "preprocess_device")),
+        "devices": _decision_lines(plan, ("decode_device", "preprocess_device", "image_kernel")),
         "checkpoint": _checkpoint_lines(plan),
         "hardware": _hardware_lines(plan),
         "memory": budget_lines(plan.budget, paper),
@@ -87,7 +87,10 @@ def log_lines(plan: LaunchPlan) -> list[tuple[int, str]]:
 
 def decisions_of(plan: LaunchPlan) -> dict[str, Resolved[Any]]:
     """Give what was decided, by name."""
-    memory = plan.worker_memory_mib
+    others: dict[str, Resolved[Any] | None] = {
+        "image_kernel": plan.image_kernel,
+        "worker_memory_mib": plan.worker_memory_mib,
+    }
     decisions: dict[str, Resolved[Any]] = {
         "model": plan.model,
         "engine": plan.engine,
@@ -95,7 +98,7 @@ def decisions_of(plan: LaunchPlan) -> dict[str, Resolved[Any]]:
         "decode_device": plan.decode_device,
         "preprocess_device": plan.preprocess_device,
     }
-    return decisions if memory is None else decisions | {"worker_memory_mib": memory}
+    return decisions | {name: each for name, each in others.items() if each is not None}
 
 
 def _shown(plan: LaunchPlan, changed_only: bool) -> tuple[SettingValue, ...]:
@@ -159,11 +162,8 @@ def _hardware_lines(plan: LaunchPlan) -> list[str]:
     rows = [
         ("cpus", f"{hardware.cpus:g}"),
         ("memory", f"{hardware.memory_mib} MiB"),
-        ("gpus", f"{len(hardware.gpus)} ({hardware.gpu_source})"),
+        *gpu_rows(hardware),
     ]
-    for gpu in hardware.gpus:
-        memory = "memory unknown" if gpu.total_mib is None else f"{gpu.total_mib} MiB"
-        rows.append((f"gpu {gpu.index}", ", ".join(filter(None, (gpu.name, gpu.uuid, memory)))))
     return columns(rows)
 
 

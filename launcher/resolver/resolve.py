@@ -16,6 +16,7 @@ from ..engines.launch import engine_launch
 from ..rules import run_rules, sorted_findings
 from ..rules.memory import memory_budget
 from .devices import decide_devices
+from .image_kernel import decide_image_kernel
 from .situation import Situation, look_up
 from .worker_memory import worker_memory
 from .worker_specs import worker_specs
@@ -55,6 +56,7 @@ def resolve(
         references=loaded.references,
         budget=memory_budget(situation),
         worker_memory_mib=_worker_memory(situation, workers),
+        image_kernel=decide_image_kernel(situation),
     )
 
 

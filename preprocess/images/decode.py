@@ -231,7 +231,7 @@ def _open(data: bytes, image_format: str) -> Image.Image:
         case "png":
             return _open_png(data, source)
         case "webp":
-            return WebPImagePlugin.WebPImageFile(source)
+            return _open_webp(data, source)
         case "gif":
             return GifImagePlugin.GifImageFile(source)
         case "bmp":
@@ -276,6 +276,17 @@ def _quick_pixels(
         is_for_viewers = rules.policy != "checkpoint"
         return plain_pixels(data, image, pool.take, unfilter, must_be_opaque=is_for_viewers)
     return None
+
+
+def _open_webp(data: bytes, source: BytesIO) -> Image.Image:
+    try:
+        return WebPImagePlugin.WebPImageFile(source)
+    except OSError:
+        # It says the same of damage and of no memory for its two canvases; this tells them apart.
+        size = declared_size(data, "webp")
+        if size is not None:
+            np.empty(2 * 4 * size[0] * size[1], np.uint8)
+        raise
 
 
 def _decode_for_checkpoint(

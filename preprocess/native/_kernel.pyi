@@ -34,6 +34,7 @@ def patches(
     table: Buffer | None,
     divisor: float,
     offset: float,
+    stream_from: int,
     out: Buffer,
     /,
 ) -> None: ...

@@ -13,8 +13,6 @@ from kimi_serve.schemas.worker import ResizeConfig
 from ..images.normalise import Normaliser
 from ..images.picture import PatchWriter, PureWriter
 from ..images.png import Unfilter
-from .kernel import NativeWriter, missing, supported_levels, unfilter
-from .self_test import find_fault, find_png_fault
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +21,8 @@ logger = logging.getLogger(__name__)
 class KernelChoice:
     """The path, as people read it, and the reason; `level` is None on the pure path.
 
-    `faults` are what failed its self-test. `unfilter` is for PNG rows, None without the kernel.
+    `faults` are what cannot be loaded or failed its self-test. `unfilter` is for PNG rows, None
+    without the kernel.
     """
 
     path: str
@@ -36,12 +35,14 @@ class KernelChoice:
         """Build what writes patches by this path."""
         if self.level is None:
             return PureWriter(Normaliser(config, dtype))
+        from .kernel import NativeWriter
+
         return NativeWriter(config, dtype, self.level)
 
     def log(self) -> None:
         """Say the choice once at a start: loudly where the kernel is not to be trusted."""
         for fault in self.faults:
-            logger.warning("the native image kernel failed its self-test: %s", fault)
+            logger.warning("the native image kernel is not to be trusted: %s", fault)
         level = logging.WARNING if self.faults else logging.INFO
         logger.log(level, "images are preprocessed by the %s path: %s", self.path, self.reason)
 
@@ -64,17 +65,21 @@ def choose_kernel(preference: ImageKernel = "auto") -> KernelChoice:
 
 @functools.cache
 def _tested() -> KernelChoice:
-    if missing:
-        return KernelChoice("pure", missing, None)
+    # Here, because a module that is cut off may end the process that loads it: pure never does.
+    from . import kernel, self_test
+
+    if kernel.missing:
+        faulty = (kernel.missing,) if kernel.is_damaged else ()
+        return KernelChoice("pure", kernel.missing, None, faulty)
     faults: list[str] = []
-    png_fault = find_png_fault()
+    png_fault = self_test.find_png_fault()
     if png_fault is not None:
         faults.append(f"PNG rows: {png_fault}")
-    for level in supported_levels():
-        fault = find_fault(level)
+    for level in kernel.supported_levels():
+        fault = self_test.find_fault(level)
         if fault is None:
             reason = "its self-test equals the installed Pillow and the pure path in every byte"
-            for_png = unfilter if png_fault is None else None
+            for_png = kernel.unfilter if png_fault is None else None
             return KernelChoice(f"native {level}", reason, level, tuple(faults), for_png)
         faults.append(f"{level}: {fault}")
     return KernelChoice("pure", "no level of the kernel passed", None, tuple(faults))

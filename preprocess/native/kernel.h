@@ -91,6 +91,7 @@ typedef struct {
     int width, height, channels, new_width, new_height, vertical_first;
     /* Patches, or the resized RGB rows as they are when side is 0. */
     int side, columns, rows;
+    size_t stream_from; /* bytes of output from which on stores are non-temporal */
     Sink sink;
 } Job;
 

@@ -21,16 +21,18 @@ if TYPE_CHECKING:
     from . import _kernel
 
     missing: str | None
+    is_damaged: bool
 else:
+    missing, is_damaged = None, False
     try:
         from . import _kernel
     except ImportError as error:
-        is_there = (error.path or "").endswith(".so")
-        words = f"cannot be loaded: {error}" if is_there else "was not built (no C compiler?)"
+        is_damaged = (error.path or "").endswith(".so")
+        words = f"cannot be loaded: {error}" if is_damaged else "was not built (no C compiler?)"
         missing = f"the native kernel {words}"
-    else:
-        missing = None
 
+# From here on the output would only push everything else out of the caches.
+STREAM_FROM = 4 << 20
 # The numbers of kernel.h.
 _DTYPES: dict[ImageDtype, int] = {"float32": 0, "bfloat16": 1, "uint8": 2}
 
@@ -58,10 +60,16 @@ def resize(
 
 
 class NativeWriter:
-    """Writes patches of pictures by one level of the kernel; holds nothing but tables."""
+    """Writes patches of pictures by one level of the kernel; holds nothing but tables.
 
-    def __init__(self, config: ResizeConfig, dtype: ImageDtype, level: str) -> None:
+    Outputs of `stream_from` bytes and more are written past the caches.
+    """
+
+    def __init__(
+        self, config: ResizeConfig, dtype: ImageDtype, level: str, stream_from: int = STREAM_FROM
+    ) -> None:
         self._level = level
+        self._stream_from = stream_from
         self._side = config.patch_size
         self._dtype = _DTYPES[dtype]
         self._table = _table(config, dtype)
@@ -85,6 +93,7 @@ class NativeWriter:
             self._table,
             self._divisor,
             self._offset,
+            self._stream_from,
             out,
         )
 

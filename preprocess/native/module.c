@@ -102,6 +102,17 @@ static int open_output(PyObject *object, size_t needed, Job *job, Py_buffer *vie
     return 0;
 }
 
+/* Rows are read while others are written. */
+static int check_apart(const Job *job, size_t written) {
+    size_t row = (size_t)job->width * (size_t)job->channels;
+    size_t read = ((size_t)job->height - 1) * job->stride + row;
+    uintptr_t source = (uintptr_t)job->source, out = (uintptr_t)job->sink.out;
+    if (out + written <= source || source + read <= out)
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "the output lies in the source");
+    return -1;
+}
+
 static int find_level(const char *name, Job *job) {
     for (int i = 0; i < kernel_level_count; i++)
         if (strcmp(kernel_levels[i]->name, name) == 0 && kernel_levels[i]->is_supported()) {
@@ -124,12 +135,12 @@ static PyObject *kernel_patches(PyObject *module, PyObject *arguments) {
     (void)module;
     const char *level;
     PyObject *source, *table, *out, *result = NULL;
-    Py_ssize_t stride;
+    Py_ssize_t stride, stream_from;
     Job job = {0};
-    if (!PyArg_ParseTuple(arguments, "sOn(iii)(ii)p(iii)iOffO:patches", &level, &source, &stride,
+    if (!PyArg_ParseTuple(arguments, "sOn(iii)(ii)p(iii)iOffnO:patches", &level, &source, &stride,
                           &job.width, &job.height, &job.channels, &job.new_width, &job.new_height,
                           &job.vertical_first, &job.side, &job.columns, &job.rows, &job.sink.dtype,
-                          &table, &job.sink.divisor, &job.sink.offset, &out))
+                          &table, &job.sink.divisor, &job.sink.offset, &stream_from, &out))
         return NULL;
     if (find_level(level, &job) < 0 || check_sizes(&job) < 0
         || check_range("stride", stride, 1, PY_SSIZE_T_MAX) < 0
@@ -137,6 +148,7 @@ static PyObject *kernel_patches(PyObject *module, PyObject *arguments) {
         || check_range("columns", job.columns, 1, MAX_SIDE / job.side) < 0
         || check_range("rows", job.rows, 1, MAX_SIDE / job.side) < 0
         || check_range("dtype", job.sink.dtype, 0, DTYPE_COUNT - 1) < 0
+        || check_range("stream_from", stream_from, 0, PY_SSIZE_T_MAX) < 0
         || check_range("the padded width", job.columns * job.side, job.new_width, MAX_SIDE) < 0
         || check_range("the padded height", job.rows * job.side, job.new_height, MAX_SIDE) < 0)
         return NULL;
@@ -145,6 +157,7 @@ static PyObject *kernel_patches(PyObject *module, PyObject *arguments) {
         return NULL;
     }
     job.stride = (size_t)stride;
+    job.stream_from = (size_t)stream_from;
     job.sink.plane = job.side * job.side;
     static const size_t sizes[DTYPE_COUNT] = {4, 2, 1};
     size_t size = sizes[job.sink.dtype];
@@ -152,7 +165,7 @@ static PyObject *kernel_patches(PyObject *module, PyObject *arguments) {
     size_t needed = (size_t)job.columns * (size_t)job.rows * (size_t)job.sink.plane * 3 * size;
     Py_buffer source_view = {0}, table_view = {0}, out_view = {0};
     if (open_source(source, &job, &source_view) < 0
-        || open_output(out, needed, &job, &out_view) < 0)
+        || open_output(out, needed, &job, &out_view) < 0 || check_apart(&job, needed) < 0)
         goto done;
     if (size > 1) {
         if (PyObject_GetBuffer(table, &table_view, PyBUF_SIMPLE) < 0)
@@ -190,7 +203,7 @@ static PyObject *kernel_resize(PyObject *module, PyObject *arguments) {
     size_t needed = (size_t)job.new_width * (size_t)job.new_height * 3;
     Py_buffer source_view = {0}, out_view = {0};
     if (open_source(source, &job, &source_view) == 0
-        && open_output(out, needed, &job, &out_view) == 0)
+        && open_output(out, needed, &job, &out_view) == 0 && check_apart(&job, needed) == 0)
         result = run(&job);
     PyBuffer_Release(&source_view);
     PyBuffer_Release(&out_view);
@@ -255,12 +268,8 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {
-#if defined(Py_mod_multiple_interpreters) && Py_LIMITED_API + 0 >= 0x030C0000
-    {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
-#endif
-    {0, NULL},
-};
+/* With no slot but multi-phase initialisation: every interpreter has a module of its own. */
+static PyModuleDef_Slot slots[] = {{0, NULL}};
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,

@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-enum { STAGE_BYTES = 9600, STREAM_FROM = 4 << 20 };
+enum { STAGE_BYTES = 9600 };
 
 const Level *const kernel_levels[] = {
 #ifdef HAVE_X86
@@ -359,7 +359,7 @@ static int plan_output(Run *run) {
     size_t size = value_bytes(run->sink.dtype);
     size_t total = (size_t)job->rows * (size_t)job->columns * patch * size;
     run->sink.is_arithmetic = job->side && check_arithmetic(&run->sink, job->level);
-    run->sink.is_streamed = total >= STREAM_FROM && (uintptr_t)job->sink.out % size == 0;
+    run->sink.is_streamed = total >= job->stream_from && (uintptr_t)job->sink.out % size == 0;
     return 0;
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from io import BytesIO
-from itertools import chain
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from kimi_serve.schemas.worker import ResizeConfig
 from ..images.kimi import ResizePlan, plan_resize
 from ..images.normalise import Normaliser, normalisation_table, to_bfloat16
 from ..images.picture import Picture, PureWriter
-from .kernel import NativeWriter, resize, unfilter
+from .kernel import STREAM_FROM, NativeWriter, resize, unfilter
 
 _HALF, _CLIP = (0.5, 0.5, 0.5), (0.48145466, 0.4578275, 0.40821073)
 _CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
@@ -105,14 +105,16 @@ def _patch_faults(level: str) -> Iterator[str]:
         for width, height in _IMAGES:
             pixels = _noise(width, height)
             plan = plan_resize(width, height, config)
-            for dtype, expected in _pure_patches(pixels, plan, config).items():
-                native = NativeWriter(config, dtype, level)
+            expected = _pure_patches(pixels, plan, config)
+            for dtype, stream_from in product(expected, (STREAM_FROM, 0)):
+                native = NativeWriter(config, dtype, level, stream_from)
                 for name, picture in _forms(pixels):
-                    got = np.zeros_like(expected)
+                    got = np.zeros_like(expected[dtype])
                     native.write(picture, plan, got)
-                    if got.tobytes() != expected.tobytes():
+                    if got.tobytes() != expected[dtype].tobytes():
+                        words = "differ, streamed," if stream_from == 0 else "differ"
                         size = f"{width}x{height}"
-                        yield f"{dtype} patches of {name} {size} differ from the pure path"
+                        yield f"{dtype} patches of {name} {size} {words} from the pure path"
 
 
 def _pure_patches(

@@ -80,6 +80,7 @@ class _ForkServer:
         if not data:
             return False
         spec: WorkerSpec = pickle.loads(data)
+        worker.prepare(spec)
         parent = os.getpid()
         try:
             pid = os.fork()

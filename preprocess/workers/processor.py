@@ -16,7 +16,7 @@ from kimi_serve.schemas.errors import PlanError, RequestError
 from kimi_serve.schemas.worker import Device, TokenizerSpec, WorkerSpec
 
 from ..images.image_processor import ImageProcessor
-from ..images.reference import read_inline
+from ..images.reference import read_reference
 from ..native.choice import KernelChoice
 from ..text.chat import Chat
 from ..text.load import load_tokenizer
@@ -53,7 +53,7 @@ class KimiProcessor:
         """Process the image that `content` is, or holds as a data URL, into the start of `out`."""
         data = content
         if not job.is_file:
-            data = read_inline(content.decode(), self._images.rules.max_bytes)
+            data = read_reference(content, self._images.rules.max_bytes)
         if job.encoding == "base64":
             # The last three quarters: room for all bytes whose base64 fits into `out`.
             raw = out[out.nbytes - 3 * out.nbytes // 4 :]

@@ -43,8 +43,12 @@ def preload() -> None:
     from PIL import Image
 
     Image.init()
-    # Tested once, here, for all workers that are forked.
-    choose_kernel()
+
+
+def prepare(spec: WorkerSpec) -> None:
+    """Do once, for all workers that are forked, what they would each do: test the image kernel."""
+    if spec.image_kernel != "pure":
+        choose_kernel()
 
 
 def run(spec: WorkerSpec, socket_fd: int, arena_fd: int, log_fd: int) -> int:

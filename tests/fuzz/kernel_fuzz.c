@@ -71,6 +71,7 @@ static size_t describe(Job *job) {
         job->sink.dtype = DTYPE_UINT8;
         return 3 * (size_t)job->new_width * (size_t)job->new_height;
     }
+    job->stream_from = random_below(2) ? 0 : 4 << 20;
     job->side = sides[random_below(8)];
     job->columns = (job->new_width + job->side - 1) / job->side + (int)random_below(2);
     job->rows = (job->new_height + job->side - 1) / job->side + (int)random_below(2);

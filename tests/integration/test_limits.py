@@ -88,6 +88,23 @@ def test_a_body_over_the_memory_of_a_worker_is_refused(start: Start) -> None:
         assert client.post("/v1/preprocess", json=images(SMALL.read_bytes())).status_code == 200
 
 
+def test_pixels_over_the_memory_of_a_worker_are_refused_in_every_format(start: Start) -> None:
+    formats = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+    allowed = ",".join(name.lower() for name in formats)
+    server = start("--tokenizer-worker-memory-mib", "16", "--image-formats", allowed)
+    server.wait_until_serving()
+    flat = Image.new("RGB", (7000, 7000), (90, 120, 30))
+    bodies = {name: encoded(flat, name) for name in formats}
+    bodies["JPEG, progressive"] = encoded(flat, "JPEG", progressive=True)
+    bodies["JPEG, CMYK"] = encoded(flat.convert("CMYK"), "JPEG")
+    bodies["PNG, deep"] = encoded(Image.new("I;16", (7000, 7000), 700), "PNG")
+    with server.client() as client:
+        for name, body in bodies.items():
+            response = client.post("/v1/preprocess", json=images(body))
+            assert response.status_code == 413, (name, response.text[:300])
+        assert client.post("/v1/preprocess", json=images(SMALL.read_bytes())).status_code == 200
+
+
 def test_a_small_file_that_wants_a_gigabyte_is_refused_by_arithmetic(start: Start) -> None:
     server = start().wait_until_serving()
     (pid,) = [int(str(worker["pid"])) for worker in server.workers()]

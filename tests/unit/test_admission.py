@@ -180,8 +180,8 @@ class Socket:
 @in_loop
 async def test_what_a_socket_takes_at_once_is_not_copied_and_the_order_stays() -> None:
     admission = Admission(2**21, 2**21)
-    pixels = bytearray(os.urandom(10**6))
-    client = Socket(0, 7, 10**6, 0, 100_000, 0, 0, 300_000)
+    pixels = bytearray(os.urandom(2 * 10**6))
+    client = Socket(0, 7, 2 * 10**6, 0, 100_000, 0, 0, 300_000)
     with Hold(admission) as hold:
         response = hold.response([b"head", pixels, b"tail"], "text/plain")
     scope = {"type": "http", WRITE_NOW: client.write_now}

@@ -37,6 +37,7 @@ def _arguments(**changes: Any) -> tuple[Any, ...]:
         "table": TABLE,
         "divisor": 127.5,
         "offset": 1.0,
+        "stream_from": 1 << 22,
         "out": bytearray(4 * 4 * 48),
     }
     return tuple((values | changes).values())
@@ -77,6 +78,7 @@ def test_what_fits_is_taken() -> None:
         ({"divisor": 0.0}, "divisor not 0"),
         ({"divisor": float("nan")}, "finite"),
         ({"offset": float("inf")}, "finite"),
+        ({"stream_from": -1}, "stream_from is -1"),
         ({"out": bytearray(767)}, "the output buffer needs 768 bytes; it has 767"),
     ],
 )
@@ -126,6 +128,19 @@ def test_only_capsules_of_pixels_are_taken() -> None:
         _kernel.patches(*_arguments(source=rgb, shape=(8, 7, 4), stride=32))
 
 
+@pytest.mark.parametrize(("begin", "fits"), [(0, False), (143, False), (144, True)])
+def test_an_output_in_its_source_is_refused(begin: int, fits: bool) -> None:
+    memory = np.zeros(1000, np.uint8)
+    patches = _arguments(source=memory[:144], out=memory[begin : begin + 768])
+    resize = (LEVELS[0], memory[:144], 24, (8, 6, 3), (4, 3), False, memory[begin : begin + 36])
+    for call, arguments in ((_kernel.patches, patches), (_kernel.resize, resize)):
+        if fits:
+            call(*arguments)
+        else:
+            with pytest.raises(ValueError, match="the output lies in the source"):
+                call(*arguments)
+
+
 def test_buffers_are_given_back() -> None:
     source, out = bytearray(PIXELS.tobytes()), bytearray(768)
     for change in ({}, {"table": TABLE[:1]}, {"stride": 1}):
@@ -155,6 +170,7 @@ LENGTHS = st.one_of(st.integers(0, 4000), st.integers(0, 200000))
     lengths=st.tuples(LENGTHS, st.sampled_from([0, 767, 768, 1536, 3072, 3073]), LENGTHS),
     vertical_first=st.booleans(),
     level=st.sampled_from(LEVELS or [""]),
+    stream_from=st.sampled_from([0, 1000, 1 << 22]),
 )
 def test_any_numbers_are_taken_or_refused(
     shape: tuple[int, int, int],
@@ -165,12 +181,13 @@ def test_any_numbers_are_taken_or_refused(
     lengths: tuple[int, int, int],
     vertical_first: bool,
     level: str,
+    stream_from: int,
 ) -> None:
     source, table, out = (bytearray(length) for length in lengths)
     try:
         _kernel.patches(
             level, source, stride, shape, new_size, vertical_first, grid, dtype, table, 127.5, 1.0,
-            out,
+            stream_from, out,
         )  # fmt: skip
     except (ValueError, MemoryError):
         assert not any(out)

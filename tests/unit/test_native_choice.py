@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,6 +17,9 @@ from image_samples import DATA, DISPLAY, KIMI, encoded, picture
 from native_levels import LEVELS, needs_kernel
 
 from kimi_serve.preprocess.images.image_processor import ImageProcessor
+from kimi_serve.preprocess.images.kimi import ResizePlan
+from kimi_serve.preprocess.images.normalise import Buffer
+from kimi_serve.preprocess.images.picture import Picture
 from kimi_serve.preprocess.native import choice, kernel, self_test
 from kimi_serve.preprocess.native.choice import KernelChoice, choose_kernel
 from kimi_serve.schemas.errors import PlanError
@@ -42,7 +48,7 @@ def test_the_best_level_that_passes_is_taken() -> None:
 def test_without_the_module_the_pure_path_is_taken(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(choice, "missing", "the native kernel was not built (no C compiler?)")
+    monkeypatch.setattr(kernel, "missing", "the native kernel was not built (no C compiler?)")
     with caplog.at_level(logging.INFO):
         choose_kernel().log()
     assert caplog.record_tuples == [
@@ -66,7 +72,7 @@ def test_a_level_that_fails_is_left_out_loudly(
     def find_fault(level: str) -> str | None:
         return "3 bytes differ" if level == best else None
 
-    monkeypatch.setattr(choice, "find_fault", find_fault)
+    monkeypatch.setattr(self_test, "find_fault", find_fault)
     chosen = choose_kernel()
     assert chosen.level == (others[0] if others else None)
     assert chosen.faults == (f"{best}: 3 bytes differ",)
@@ -74,7 +80,7 @@ def test_a_level_that_fails_is_left_out_loudly(
     with caplog.at_level(logging.INFO):
         chosen.log()
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
-    assert f"failed its self-test: {best}: 3 bytes differ" in caplog.text
+    assert f"is not to be trusted: {best}: 3 bytes differ" in caplog.text
 
 
 @needs_kernel
@@ -82,7 +88,7 @@ def test_when_all_fail_the_pure_path_is_taken(monkeypatch: pytest.MonkeyPatch) -
     def find_fault(_level: str) -> str | None:
         return "wrong"
 
-    monkeypatch.setattr(choice, "find_fault", find_fault)
+    monkeypatch.setattr(self_test, "find_fault", find_fault)
     chosen = choose_kernel()
     assert (chosen.path, len(chosen.faults)) == ("pure", len(LEVELS))
     with pytest.raises(PlanError, match="no level of the kernel passed"):
@@ -175,13 +181,58 @@ def test_png_rows_that_differ_leave_pngs_to_pillow(
     assert (chosen.level, chosen.unfilter) == (LEVELS[0], None)
     with caplog.at_level(logging.INFO):
         chosen.log()
-    assert "failed its self-test: PNG rows: 3 channels: " in caplog.text
+    assert "is not to be trusted: PNG rows: 3 channels: " in caplog.text
 
 
 @needs_kernel
 def test_a_module_of_another_version_falls_back_loudly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "_kernel", SimpleNamespace())
-    monkeypatch.setattr(choice, "supported_levels", lambda: LEVELS)
+    monkeypatch.setattr(kernel, "supported_levels", lambda: LEVELS)
     chosen = choose_kernel()
     assert (chosen.path, chosen.unfilter) == ("pure", None)
     assert len(chosen.faults) == 1 + len(LEVELS)
+
+
+def test_a_module_that_cannot_be_loaded_is_said_loudly(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = "the native kernel cannot be loaded: file too short"
+    monkeypatch.setattr(kernel, "missing", words)
+    monkeypatch.setattr(kernel, "is_damaged", True)
+    chosen = choose_kernel()
+    assert (chosen.path, chosen.faults) == ("pure", (words,))
+    with caplog.at_level(logging.INFO):
+        chosen.log()
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
+def test_pure_does_not_even_load_the_module() -> None:
+    code = (
+        "import sys\n"
+        "from kimi_serve.preprocess.images.image_processor import ImageProcessor\n"
+        "from kimi_serve.preprocess.workers import worker\n"
+        "from image_samples import DISPLAY, KIMI, encoded, picture\n"
+        "worker.preload()\n"
+        "ImageProcessor(KIMI, DISPLAY, 'pure').process_array(encoded(picture(), 'PNG'))\n"
+        "print([name for name in sys.modules if name.endswith('_kernel')])\n"
+    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+@needs_kernel
+def test_the_self_test_sees_what_is_only_wrong_past_the_caches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Wrong(kernel.NativeWriter):
+        def write(self, picture: Picture, plan: ResizePlan, out: Buffer) -> None:
+            super().write(picture, plan, out)
+            if self._stream_from == 0:
+                np.frombuffer(out, np.uint8)[-1] ^= 1
+
+    monkeypatch.setattr(self_test, "NativeWriter", Wrong)
+    fault = self_test.find_fault(LEVELS[0])
+    assert fault == "uint8 patches of RGB 131x94 differ, streamed, from the pure path"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
+import tracemalloc
 from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from image_samples import DISPLAY, encoded, load_json, picture
 
 from kimi_serve.preprocess.images.decode import decode_image
-from kimi_serve.preprocess.images.reference import classify, read_inline, refusal
+from kimi_serve.preprocess.images.reference import classify, read_inline, read_reference, refusal
 from kimi_serve.schemas.errors import MediaError, MediaTooLargeError
 
 LIMIT = 2**24
@@ -254,3 +256,38 @@ def test_any_bytes_survive_every_encoding(data: bytes) -> None:
     for body in (plain, plain.rstrip("="), urlsafe_b64encode(data).decode(), quote(plain, "")):
         assert read_inline(f"data:;base64,{body}", LIMIT) == data
     assert read_inline("data:;base64," + "\n".join(plain), LIMIT) == data
+
+
+def _outcome(read: Callable[[], bytes]) -> bytes | str:
+    try:
+        return read()
+    except MediaError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 60, 61, 62, 63, 64, 100])
+@pytest.mark.parametrize(
+    "header", ["data:image/png;base64,", "data:;base64,", "data:a;b=c;base64,"]
+)
+def test_bytes_are_read_as_their_text_is(header: str, size: int) -> None:
+    plain = b64encode(bytes(range(size))).decode()
+    bodies = [plain, plain.rstrip("="), plain + "=", plain[:-1], plain + "\n", f" {plain}", "=",
+              plain[:9] + "==" + plain[9:], plain.replace("B", "-"), plain + "%3D", plain + "ü",
+              f"{header}{plain}", plain + plain]  # fmt: skip
+    for body in bodies:
+        for limit in (size - 1, size, LIMIT):
+            text = header + body
+            expected = _outcome(lambda text=text, limit=limit: read_inline(text, limit))
+            found = _outcome(lambda text=text, limit=limit: read_reference(text.encode(), limit))
+            assert found == expected, (body, limit)
+
+
+def test_plain_base64_is_not_copied() -> None:
+    content = b"data:image/png;base64," + b64encode(bytes(6_000_000))
+    tracemalloc.start()
+    try:
+        assert len(read_reference(content, 10**7)) == 6_000_000
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 6_100_000

@@ -73,7 +73,8 @@ def test_columns_are_aligned() -> None:
 
 def test_devices_stand_with_their_reasons() -> None:
     text = plan_text(make_plan({"image.force_cpu_preprocessing": True}), changed_only=True)
-    decode, preprocess = lines_of(text, "devices")
+    decode, preprocess, kernel = lines_of(text, "devices")
+    assert kernel.split()[:3] == ["image_kernel", "native", "default:"]
     assert decode.split()[:2] == ["decode_device", "cpu"]
     assert "prod.yaml:2:3: image.force_cpu_preprocessing is on" in preprocess
 
@@ -113,7 +114,7 @@ def test_json() -> None:
     assert workers["overrode"][0]["origin"]["line"] == 4
     assert set(document["decisions"]) == {
         *("model", "engine", "worker_num", "decode_device", "preprocess_device"),
-        "worker_memory_mib",
+        *("image_kernel", "worker_memory_mib"),
     }
     assert set(document["decisions"]["decode_device"]) == {"value", "source", "reason"}
     assert document["checkpoint"]["architectures"] == [K25]

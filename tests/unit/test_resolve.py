@@ -482,3 +482,37 @@ def test_a_chat_template_is_needed_to_serve_texts() -> None:
         make_plan(checkpoint=bare)
     assert "tokenizer.skip_init" in str(caught.value.hint)
     assert make_plan({"tokenizer.skip_init": True}, checkpoint=bare).worker_specs()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_there", "path", "words"),
+    [
+        ("auto", True, "native", "once it equals the installed Pillow"),
+        ("native", True, "native", "once it equals the installed Pillow"),
+        ("auto", False, "pure", "is not installed (no C compiler when kimi-serve was?): Pillow"),
+        ("pure", True, "pure", "image.kernel is pure"),
+        ("pure", False, "pure", "image.kernel is pure"),
+    ],
+)
+def test_the_plan_says_what_makes_the_pixels(
+    wanted: str, is_there: bool, path: str, words: str
+) -> None:
+    hardware = dataclasses.replace(NO_GPU, has_image_kernel=is_there)
+    decided = make_plan({"image.kernel": wanted}, hardware=hardware).image_kernel
+    assert decided is not None
+    assert decided.value == path
+    assert words in decided.reason
+
+
+def test_a_kernel_that_is_not_there_is_refused_before_the_start() -> None:
+    hardware = dataclasses.replace(NO_GPU, has_image_kernel=False)
+    with pytest.raises(PlanError, match=r"image\.kernel is native .*is not installed") as caught:
+        make_plan({"image.kernel": "native"}, hardware=hardware)
+    assert caught.value.exit_code == 3
+    assert "image.kernel: auto" in str(caught.value.hint)
+
+
+def test_an_engine_makes_its_own_pixels() -> None:
+    hardware = dataclasses.replace(NO_GPU, has_image_kernel=False)
+    given = {"engine.kind": "sglang", "image.kernel": "native"}
+    assert make_plan(given, hardware=hardware).image_kernel is None
