@@ -13,35 +13,16 @@ import argparse
 import json
 import sys
 from functools import partial
-from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import simplejpeg  # type: ignore[import-untyped]
-from common import BICUBIC, KIMI, RULES, Call, checkpoint_order, on_one_thread, photo, race
+from bars import BARS, Ratios, missed
+from common import BICUBIC, KIMI, Call, on_one_thread, photo, race
 from PIL import Image
 
-from kimi_serve.preprocess.images.image_processor import ImageProcessor
 from kimi_serve.preprocess.images.kimi import plan_resize
 from kimi_serve.preprocess.native import kernel
 from kimi_serve.schemas.vocabulary import ImageDtype
-
-# Of the issue: name, and the least (or, from "/" on, the most) ratio.
-LEAST = {
-    "resize 12 MP: pillow / avx512vnni": 9.0,
-    "resize 12 MP: pillow / avx2": 5.0,
-    "JPEG 1080p: checkpoint order / native": 5.0,
-    "JPEG 1080p: checkpoint order / pure": 2.4,
-    "JPEG 12 MP: checkpoint order / native": 4.2,
-}
-MOST = {
-    "patches 1080p float32: native / memcpy": 1.2,
-    "JPEG 1080p: native / decode": 1.3,
-    "JPEG 12 MP: native / decode": 1.3,
-}
-
-Ratios = dict[str, float]
 
 
 def show(title: str, times: dict[str, float]) -> None:
@@ -83,44 +64,15 @@ def patch_ratios(name: str, width: int, height: int, rounds: int) -> Ratios:
     return ratios
 
 
-def jpeg_ratios(name: str, width: int, height: int, rounds: int) -> Ratios:
-    encoded = BytesIO()
-    Image.fromarray(photo(width, height)).save(encoded, "JPEG", quality=85)
-    data = encoded.getvalue()
-    buffer = np.ones(3 * width * height, np.uint8)
-    native, pure = (ImageProcessor(KIMI, RULES, which) for which in ("native", "pure"))
-    expected = native.process_array(data)[1]
-    assert expected.tobytes() == pure.process_array(data)[1].tobytes()
-    out = np.ones(expected.nbytes, np.uint8).data
-    calls: dict[str, Call] = {
-        "decode": lambda: simplejpeg.decode_jpeg(data, "RGB", buffer=buffer, strict=True),
-        "native": lambda: native.process(data, out),
-        "pure": lambda: pure.process(data, out),
-        "checkpoint order": lambda: checkpoint_order(data),
-    }
-    times = race(calls, rounds)
-    show(f"JPEG {name}, {len(data)} bytes in, float32 patches out ({native.kernel.path})", times)
-    order, decode = times["checkpoint order"], times["decode"]
-    return {
-        f"JPEG {name}: checkpoint order / native": order / times["native"],
-        f"JPEG {name}: checkpoint order / pure": order / times["pure"],
-        f"JPEG {name}: native / decode": times["native"] / decode,
-    }
-
-
 def judge(ratios: Ratios) -> int:
     """Print every ratio, with its bar where it has one; give the number of bars missed."""
-    missed = 0
+    bars = {bar.name: bar for bar in BARS}
     print("\nratios")
     for name, ratio in ratios.items():
-        bar = ""
-        if name in LEAST or name in MOST:
-            fits = ratio >= LEAST[name] if name in LEAST else ratio <= MOST[name]
-            words = f"at least {LEAST[name]}" if name in LEAST else f"at most {MOST[name]}"
-            bar = f"  {words}{'' if fits else ': MISSED'}"
-            missed += not fits
-        print(f"  {name:56} {ratio:6.2f}{bar}")
-    return missed
+        bar = bars.get(name)
+        words = "" if bar is None else f"  {bar.words}{'' if bar.fits(ratio) else ': MISSED'}"
+        print(f"  {name:56} {ratio:6.2f}{words}")
+    return len(missed(ratios))
 
 
 def main() -> int:
@@ -133,13 +85,11 @@ def main() -> int:
         print(kernel.missing)
         return 1
     rounds: int = options.rounds
-    ratios: dict[str, Any] = {}
+    ratios: Ratios = {}
     ratios |= resize_ratios("12 MP", 4000, 3000, rounds)
     ratios |= resize_ratios("48 MP", 8000, 6000, max(3, rounds // 3))
     for name, width, height in (("224", 224, 224), ("480p", 640, 480), ("1080p", 1920, 1080)):
         ratios |= patch_ratios(name, width, height, 3 * rounds)
-    for name, width, height in (("1080p", 1920, 1080), ("12 MP", 4000, 3000)):
-        ratios |= jpeg_ratios(name, width, height, rounds * (3 if width < 3000 else 1))
     if options.json is not None:
         options.json.write_text(json.dumps(ratios, indent=1) + "\n", encoding="utf-8")
     return 1 if judge(ratios) else 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bars import BARS, REASONS, Ratios, missed
+from bars import BARS, Ratios, missed
 
 HEAD = """\
 # Benchmarks
@@ -96,9 +96,11 @@ def _bars(ratios: Ratios) -> str:
             verdict = "pass" if bar.fits(ratio) else "**missed**"
             rows.append([bar.name, bar.words, f"{ratio:.2f}", verdict])
     text = "## Bars\n\n" + table(["ratio", "bar", "measured", ""], rows)
-    begins = dict.fromkeys(bar.name.partition(" ")[0] for bar in missed(ratios))
-    reasons = [f"{begin}: {REASONS[begin]}" for begin in begins if begin in REASONS]
-    return text + "".join(f"\nMissed by {reason}\n" for reason in reasons)
+    reasons = dict.fromkeys(bar.reason for bar in missed(ratios) if bar.reason)
+    for reason in reasons:
+        names = " and ".join(bar.name for bar in missed(ratios) if bar.reason == reason)
+        text += f"\nMissed, {names}: {reason}\n"
+    return text
 
 
 def _rows(results: Results) -> str:

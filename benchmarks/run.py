@@ -5,7 +5,8 @@
 
 Each peer runs in the interpreter that has it, beside us in the same process. Downloads nothing.
 --quick takes few rounds and leaves out the fleets; --check measures what needs no peer and no
-server, and fails when a ratio is worse than benchmarks/ratios.json allows; --save writes both.
+server, and fails when a ratio is worse than benchmarks/ratios.json allows, twice, or is missing;
+--save writes both. A part that cannot be measured, or whose bytes differ, ends all.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from bars import Ratios, missed, regressions
 from common import ONE_THREAD, ROOT, TUNED_MALLOC
 from page import Results, page
 
+from kimi_serve.preprocess.native.kernel import supported_levels
+
 HERE = ROOT / "benchmarks"
 RATIOS = HERE / "ratios.json"
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -37,11 +40,8 @@ def child(script: str, *words: str, python: str = sys.executable, env: dict[str,
         [python, str(HERE / script), *words],
         env=os.environ | ONE_THREAD | paths | env,
         stdout=subprocess.PIPE,
-        check=False,
+        check=True,
     )
-    if not done.stdout.strip():
-        print(f"{script} {' '.join(words)} failed", file=sys.stderr)
-        return {}
     return json.loads(done.stdout)
 
 
@@ -82,9 +82,54 @@ def http_ratios(load: dict[str, Any]) -> Ratios:
             decode = rows["bare decode"]["server_ms"]
             for way, row in rows.items():
                 if way != "bare decode":
-                    name = f"HTTP {picture}, {way}: rate / bare decode rate"
+                    name = f"HTTP {picture}, {way}: bare decode / server"
                     ratios[name] = round(decode / row["server_ms"], 3)
     return ratios
+
+
+def measure_own(given: argparse.Namespace) -> Results:
+    """Measure what needs no server, and the peers unless it is a check."""
+    results = Results()
+    results.ratios |= kernel_ratios(5 if given.quick or given.check else 11)
+    peer_results(given, results)
+    handed = child("handover.py", "--json", env={})
+    results.ratios |= handed["ratios"]
+    results.handover = handed["times"]
+    return results
+
+
+def measure_servers(given: argparse.Namespace, results: Results) -> None:
+    quick = ["--quick", "--rounds", "1", "--seconds", "2"] if given.quick else []
+    vllm = ["--vllm-python", given.vllm_python] * bool(given.vllm_python)
+    results.http = child("http_load.py", *quick, *vllm, env={})
+    results.ratios |= http_ratios(results.http)
+    results.texts = child("texts.py", "--seconds", "4" if given.quick else "10", env={})
+    if not given.quick:
+        peer = ["--peer-python", given.transformers_python] * bool(given.transformers_python)
+        results.fleet = child("fleet.py", "--json", *(peer or ["--no-peer"]), env={})
+
+
+def check(given: argparse.Namespace) -> int:
+    """Compare with the committed ratios; what is worse is measured again, for neighbours pass."""
+    committed: Ratios = json.loads(RATIOS.read_text(encoding="utf-8"))
+    ratios = measure_own(given).ratios
+    missing = {name for name in committed if is_own(name)} - ratios.keys()
+    worse = regressions(ratios, committed)
+    if worse:
+        again = regressions(measure_own(given).ratios, committed)
+        worse = {name: f"{words}; again {again[name]}" for name, words in worse.items()
+                 if name in again}  # fmt: skip
+    lines = [f"{name}: {words}" for name, words in worse.items()]
+    lines += [f"{name}: not measured" for name in sorted(missing)]
+    print("\n".join(lines) or "no ratio is worse than the committed ones", file=sys.stderr)
+    return 1 if lines else 0
+
+
+def is_own(name: str) -> bool:
+    """Tell what `--check` measures: no peer, no server, no second malloc, no other processor."""
+    others = ("HTTP", "malloc tuned", "transformers", "vllm", "sglang")
+    levels = (level for level in ("avx512vnni", "avx2", "neon") if level not in supported_levels())
+    return not any(word in name for word in (*others, *levels))
 
 
 def main() -> int:
@@ -95,31 +140,16 @@ def main() -> int:
     parser.add_argument("--vllm-python")
     parser.add_argument("--sglang-python")
     given = parser.parse_args()
-    results = Results()
-    results.ratios |= kernel_ratios(5 if given.quick or given.check else 11)
-    peer_results(given, results)
-    handed = child("handover.py", "--json", env={})
-    results.ratios |= handed["ratios"]
-    results.handover = handed["times"]
-    if not given.check:
-        quick = ["--quick", "--rounds", "1", "--seconds", "2"] if given.quick else []
-        vllm = ["--vllm-python", given.vllm_python] * bool(given.vllm_python)
-        results.http = child("http_load.py", *quick, *vllm, env={})
-        results.ratios |= http_ratios(results.http)
-        results.texts = child("texts.py", "--seconds", "4" if given.quick else "10", env={})
-        if not given.quick:
-            peer = ["--peer-python", given.transformers_python] * bool(given.transformers_python)
-            results.fleet = child("fleet.py", "--json", *(peer or ["--no-peer"]), env={})
+    if given.check:
+        return check(given)
+    results = measure_own(given)
+    measure_servers(given, results)
     text = page(results)
     print(text)
     if given.save:
         PAGE.write_text(text, encoding="utf-8")
         rounded = {name: round(ratio, 3) for name, ratio in sorted(results.ratios.items())}
         RATIOS.write_text(json.dumps(rounded, indent=1) + "\n", encoding="utf-8")
-    if given.check:
-        worse = regressions(results.ratios, json.loads(RATIOS.read_text(encoding="utf-8")))
-        print("\n".join(worse) or "no ratio is worse than the committed ones", file=sys.stderr)
-        return 1 if worse else 0
     return 1 if missed(results.ratios) else 0
 
 
