@@ -270,12 +270,15 @@ def _quick_pixels(
     data: bytes, image: Image.Image, rules: ImageRules, pool: PixelPool, unfilter: Unfilter | None
 ) -> NDArray[np.uint8] | None:
     """Decode what is not Pillow's alone, bit-equal to it; None leaves the image to Pillow."""
+    pixels: NDArray[np.uint8] | None = None
     if isinstance(image, JpegImagePlugin.JpegImageFile):
-        return _turbo_pixels(data, image, pool)
-    if isinstance(image, PngImagePlugin.PngImageFile) and unfilter is not None:
+        pixels = _turbo_pixels(data, image, pool)
+    elif isinstance(image, PngImagePlugin.PngImageFile) and unfilter is not None:
         is_for_viewers = rules.policy != "checkpoint"
-        return plain_pixels(data, image, pool.take, unfilter, must_be_opaque=is_for_viewers)
-    return None
+        pixels = plain_pixels(data, image, pool.take, unfilter, must_be_opaque=is_for_viewers)
+    if pixels is None:
+        pool.release()  # Pillow needs as much
+    return pixels
 
 
 def _open_webp(data: bytes, source: BytesIO) -> Image.Image:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import struct
+import tracemalloc
 import zlib
 from dataclasses import replace
 from io import BytesIO
@@ -277,6 +279,29 @@ def test_pixels_lie_in_the_pool() -> None:
     first = decode_image(data, CHECKPOINT, pool, unfilter).pixels
     assert np.shares_memory(first, decode_image(data, CHECKPOINT, pool, unfilter).pixels)
     assert np.shares_memory(first, pool.take(1))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_what_is_left_to_pillow_holds_no_second_picture(kind: str) -> None:
+    pool = PixelPool()
+    if kind == "PNG":
+        image = picture(1000, 1000).convert("RGBA")
+        image.putpixel((999, 999), (1, 2, 3, 0))
+        data = encoded(image, "PNG")
+    else:
+        data = encoded(picture(1000, 1000), "JPEG")
+        data = data[:-1000] + b"\xff\xd9"
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(MediaError):
+            decode_image(data, replace(DISPLAY, policy="checkpoint"), pool, unfilter)
+        with contextlib.suppress(MediaError):
+            decode_image(data, DISPLAY, pool, unfilter)
+        left, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak > 3_000_000
+    assert left < 300_000
 
 
 def test_the_cap_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
