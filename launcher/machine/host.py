@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from kimi_serve.preprocess.native.choice import KernelChoice, choose_kernel
-from kimi_serve.preprocess.native.kernel import supported_levels
+from kimi_serve.preprocess.workers.process import describe_exit
 from kimi_serve.schemas.hardware import Hardware
 
 from .hardware import probe
@@ -46,16 +48,29 @@ class Host:
 def examine(env: Mapping[str, str]) -> Host:
     """Look at everything; imports the image libraries, never torch."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    kernel, levels = _kernel()
     return Host(
         hardware=probe(env),
         cores=os.cpu_count() or 1,
         open_files=(_limit(soft), _limit(hard)),
         system=f"{platform.system()} {platform.release()}, {platform.machine()}, "
         f"{' '.join(platform.libc_ver())}, Python {platform.python_version()}",
-        kernel=choose_kernel(),
-        kernel_levels=tuple(supported_levels()),
+        kernel=kernel,
+        kernel_levels=levels,
         versions={name: _version(name) for name in LIBRARIES},
     )
+
+
+def _kernel() -> tuple[KernelChoice, tuple[str, ...]]:
+    """Choose a path; the module is first loaded by a process that a damaged file may end."""
+    command = [sys.executable, "-P", "-c", "import kimi_serve.preprocess.native.kernel"]
+    tried = subprocess.run(command, capture_output=True, check=False)
+    if tried.returncode < 0:
+        fault = f"loading it ends the process: {describe_exit(-tried.returncode)}"
+        return KernelChoice("none", f"{fault}; reinstall kimi-serve", None, (fault,)), ()
+    from kimi_serve.preprocess.native.kernel import supported_levels
+
+    return choose_kernel(), tuple(supported_levels())
 
 
 def _limit(value: int) -> int | None:

@@ -75,7 +75,7 @@ def judge_file(data: bytes) -> None:
 
 def judge_reference(data: bytes) -> None:
     """A text gives the bytes that it carries, or a fault with words, and opens nothing."""
-    from kimi_serve.preprocess.images.reference import classify, read_inline
+    from kimi_serve.preprocess.images.reference import classify, read_inline, read_reference
     from kimi_serve.schemas.errors import MediaError
 
     text = data.decode("utf-8", "replace")
@@ -86,6 +86,7 @@ def judge_reference(data: bytes) -> None:
     else:
         assert classify(text) == "inline"
         assert len(carried) <= 4096
+        assert read_reference(text.encode(), 4096) == carried
 
 
 def judge_chat(data: bytes) -> None:

@@ -75,3 +75,14 @@ def test_a_kernel_that_cannot_be_loaded_is_a_fault(copy: Path, content: bytes) -
     assert found["image_kernel"]["path"] == "pure"
     (fault,) = found["broken"]
     assert fault.startswith("the native image kernel: the native kernel cannot be loaded: ")
+
+
+@needs_kernel
+def test_a_kernel_that_ends_the_process_is_named(copy: Path) -> None:
+    whole = next((ROOT / "preprocess" / "native").glob("_kernel.*so")).read_bytes()
+    (copy / "kimi_serve/preprocess/native/_kernel.abi3.so").write_bytes(whole[:20_000])
+    done = doctor("--json", path=copy)
+    assert done.returncode == 1, done.stderr
+    (fault,) = json.loads(done.stdout)["broken"]
+    assert "the native image kernel: " in fault
+    assert "ends the process: killed by SIG" in fault or "cannot be loaded" in fault
