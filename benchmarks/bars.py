@@ -40,7 +40,14 @@ _SENDING = (
 )
 _CACHES = (
     "The smaller of two times, and caches that neighbours empty, decide: it was between 1.19 and "
-    "1.42 in a dozen runs on this shared machine, 1.24 in the quiet ones."
+    "1.43 in a dozen runs on this shared machine, 1.23 to 1.27 in the quiet ones."
+)
+_NEIGHBOURS = (
+    "Neighbours on this shared machine use the same memory and the same cores: in a dozen runs it "
+    "was between 4.5 and 6.8."
+)
+_BANDWIDTH = (
+    "How fast memory is at the moment decides: it was between 0.84 and 1.21 in a dozen runs."
 )
 BARS = (
     Bar("1080p JPEG: checkpoint order / native", 5),
@@ -49,8 +56,8 @@ BARS = (
     Bar("12 MP JPEG: checkpoint order / native", 4.2),
     Bar("12 MP JPEG: transformers, malloc tuned / native", 2),
     Bar("resize 12 MP: pillow / avx512vnni", 9),
-    Bar("resize 12 MP: pillow / avx2", 5),
-    Bar("patches 1080p float32: native / memcpy", 1.2, is_most=True),
+    Bar("resize 12 MP: pillow / avx2", 5, reason=_NEIGHBOURS),
+    Bar("patches 1080p float32: native / memcpy", 1.2, is_most=True, reason=_BANDWIDTH),
     Bar("1080p JPEG: native / decode", 1.3, is_most=True, reason=_CACHES),
     Bar("12 MP JPEG: native / decode", 1.3, is_most=True, reason=_CACHES),
     Bar("hand-over 25 MB: pickled pipe / slot", 15),

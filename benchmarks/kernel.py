@@ -2,7 +2,7 @@
 
     python benchmarks/kernel.py [--rounds N] [--json FILE]
 
-The candidates of a row are interleaved in this process, each round starting with another one;
+The candidates of a row are interleaved in this process, each round in another order;
 medians of process CPU time are compared, so a busy machine blurs the ratios only a little. The
 pictures are smooth colour with sensor-like noise. Exits with 1 when a bar is missed.
 """

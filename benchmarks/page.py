@@ -16,7 +16,7 @@ HEAD = """\
 # Benchmarks
 
 Made by `make bench ARGS=--save`; the code is in [benchmarks/](../benchmarks), downloads nothing.
-Candidates of a row take turns in one process with one thread, each round from another one on, and
+Candidates of a row take turns in one process with one thread, each round in another order, and
 the medians of process CPU time are compared: the ratios hold on a busy machine, the times are those
 of this one. Pictures are smooth colour with sensor-like noise, JPEG quality 85. Peers are called,
 not copied; "malloc tuned" gives them a glibc that keeps their pages. `make bench ARGS=--check`
