@@ -71,10 +71,12 @@ def our_server(workers: int, *arguments: str) -> Generator[tuple[int, int]]:
     ]  # fmt: skip
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
-        line = next(line for line in server.stderr if READY.search(line))
-        yield server.pid, int(line.rpartition(":")[2])
-        server.terminate()
-        server.stderr.read()
+        try:
+            line = next(line for line in server.stderr if READY.search(line))
+            yield server.pid, int(line.rpartition(":")[2])
+        finally:
+            server.terminate()
+            server.stderr.read()
 
 
 @contextlib.contextmanager
@@ -83,8 +85,10 @@ def bare_server(file: str, nbytes: int) -> Generator[tuple[int, int]]:
     command = [sys.executable, str(ROOT / "benchmarks" / "bare_server.py"), file, str(nbytes)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as server:
         assert server.stdout is not None
-        yield server.pid, int(server.stdout.readline())
-        os.killpg(server.pid, signal.SIGTERM)
+        try:
+            yield server.pid, int(server.stdout.readline())
+        finally:
+            os.killpg(server.pid, signal.SIGTERM)
 
 
 @contextlib.contextmanager
@@ -95,10 +99,12 @@ def plain_server(workers: int) -> Generator[tuple[int, int]]:
     with subprocess.Popen(
         [*command, str(workers)], env=os.environ | PATHS | ONE_THREAD, stderr=subprocess.DEVNULL
     ) as server:
-        wait_healthy(port)
-        time.sleep(2)  # the other workers
-        yield server.pid, port
-        server.terminate()
+        try:
+            wait_healthy(port)
+            time.sleep(2)  # the other workers
+            yield server.pid, port
+        finally:
+            server.terminate()
 
 
 @contextlib.contextmanager
@@ -118,9 +124,11 @@ def render_server(python: str) -> Generator[tuple[int, int]]:
     with subprocess.Popen(
         command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as server:
-        wait_healthy(port)
-        yield server.pid, port
-        server.terminate()
+        try:
+            wait_healthy(port)
+            yield server.pid, port
+        finally:
+            server.terminate()
 
 
 def free_port() -> int:
