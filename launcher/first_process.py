@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 
 # A server is what runs without a command; a test compares these with the ones that there are.
-COMMANDS = frozenset(("adopt", "explain", "lint", "plan", "preprocess", "rule", "schema", "verify"))
+COMMANDS = frozenset(
+    ("adopt", "doctor", "explain", "lint", "plan", "preprocess", "rule", "schema", "verify")
+)
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 # These stop a terminal's job; stopping process 1 would help nobody.
 _NOT_PASSED_ON = (signal.SIGTTIN, signal.SIGTTOU, signal.SIGTSTP)
