@@ -9,15 +9,15 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 
 from kimi_serve.preprocess.native.choice import KernelChoice, choose_kernel
 from kimi_serve.preprocess.workers.process import describe_exit
 from kimi_serve.schemas.hardware import Hardware
 
+from ..version import installed_version
 from .hardware import probe
 
-LIBRARIES = (
+_LIBRARIES = (
     "kimi-serve", "numpy", "pillow", "simplejpeg", "zlib-ng", "pybase64", "tiktoken", "tokenizers",
     "torch", "torchvision", "transformers", "nvidia-ml-py", "sglang", "vllm",
 )  # fmt: skip
@@ -57,7 +57,7 @@ def examine(env: Mapping[str, str]) -> Host:
         f"{' '.join(platform.libc_ver())}, Python {platform.python_version()}",
         kernel=kernel,
         kernel_levels=levels,
-        versions={name: _version(name) for name in LIBRARIES},
+        versions={name: installed_version(name) for name in _LIBRARIES},
     )
 
 
@@ -75,10 +75,3 @@ def _kernel() -> tuple[KernelChoice, tuple[str, ...]]:
 
 def _limit(value: int) -> int | None:
     return None if value == resource.RLIM_INFINITY else value
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

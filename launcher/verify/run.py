@@ -8,7 +8,6 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 
 from kimi_serve.preprocess.cuda.memory import MIB, largest_peak_bytes
 from kimi_serve.preprocess.images.image_processor import ImageProcessor
@@ -17,6 +16,7 @@ from kimi_serve.schemas.image_facts import ImageFacts
 from kimi_serve.schemas.plan import LaunchPlan
 from kimi_serve.schemas.worker import WorkerSpec
 
+from ..version import VERSION, installed_version
 from .fleet import Configuration, WorkerState, listed_by, load, make, running, states
 from .gpu_memory import GpuMemory, open_gpu_memory
 from .images import Sample
@@ -37,7 +37,8 @@ from .second_opinions import SecondOpinion, missing
 CPU = "forced CPU"
 GPU = "GPU"
 _LIBRARIES = (
-    "kimi-serve", "numpy", "pillow", "simplejpeg", "torch", "torchvision", "transformers",
+    "kimi-serve", "numpy", "pillow", "simplejpeg", "zlib-ng", "torch", "torchvision",
+    "transformers",
 )  # fmt: skip
 
 
@@ -77,7 +78,7 @@ class Verification:
         self._step = step
         self._settings = task.forced.settings
         self.report = Report(
-            version=version("kimi-serve"),
+            version=VERSION,
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             host=_host(task.free),
             settings={
@@ -296,15 +297,8 @@ def _host(plan: LaunchPlan) -> dict[str, str]:
         "load before": f"{os.getloadavg()[0]:.1f}",
         "GPU": named or f"none ({plan.hardware.gpu_source})",
         "Python": platform.python_version(),
-        **{name: _version(name) for name in _LIBRARIES},
+        **{name: installed_version(name) or "not installed" for name in _LIBRARIES},
     }
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def _processor() -> str:

@@ -27,7 +27,7 @@ from .base64_pixels import write_base64
 
 TextTools = tuple[Tokenizer, ChatTemplate]
 
-_LIBRARIES = ("kimi-serve", "numpy", "pillow", "simplejpeg", "tiktoken", "tokenizers")
+_LIBRARIES = ("kimi-serve", "numpy", "pillow", "simplejpeg", "zlib-ng", "tiktoken", "tokenizers")
 _GPU_LIBRARIES = ("torch", "torchvision")
 
 

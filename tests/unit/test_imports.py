@@ -10,7 +10,7 @@ import pytest
 HEAVY = ("torch", "transformers", "torchvision")
 WEB = ("fastapi", "starlette", "uvicorn", "prometheus_client")
 FETCHING = ("h11", "idna", "kimi_serve.preprocess.media.fetch")
-PIXELS = ("numpy", "PIL", "simplejpeg", "tokenizers", "tiktoken", "jinja2")
+PIXELS = ("numpy", "PIL", "simplejpeg", "zlib_ng", "tokenizers", "tiktoken", "jinja2")
 
 
 def modules_after(code: str, *argv: str) -> set[str]:
