@@ -51,6 +51,15 @@ class RunningServer:
     def client(self, **options: object) -> httpx.Client:
         return httpx.Client(base_url=self.url, timeout=60, **options)  # type: ignore[arg-type]
 
+    def metric(self, name: str) -> float:
+        """Give the value of a metric, summed over what labels `name` leaves open."""
+        with self.client() as client:
+            lines = [line.rpartition(" ") for line in client.get("/metrics").text.splitlines()]
+        values = [float(value) for key, _, value in lines if name in (key, key.partition("{")[0])]
+        # What has labels comes with its first event.
+        assert values or "{" in name, f"there is no {name}"
+        return sum(values)
+
     def stop(self) -> int:
         """SIGTERM, and the exit code."""
         if self.process.poll() is None:
@@ -61,6 +70,12 @@ class RunningServer:
         assert self.process.stderr is not None
         self.process.stderr.close()
         return code
+
+    def stop_with_nothing_held(self) -> int:
+        """Stop a server that many tests have asked, once nothing of theirs is counted any more."""
+        for name in ("held_bytes", "waiting_requests", "queued_jobs"):
+            wait_until(lambda name=name: self.metric(f"kimi_serve_{name}") == 0)
+        return self.stop()
 
     def workers(self) -> list[dict[str, object]]:
         with self.client() as client:

@@ -97,8 +97,7 @@ class RequestImages:
         self._media = media
         # Only those that are read: to count a picture in a text is to hash all of it.
         self._uses = Counter(each for each in references if media.source(each) is not None)
-        self._reading: dict[str, asyncio.Task[bytes]] = {}
-        self._holds: dict[str, Hold] = {}
+        self._reading: dict[str, tuple[asyncio.Task[bytes], Hold]] = {}
         self._places = asyncio.Semaphore(IMAGES_AT_ONCE_A_REQUEST)
         self._total = 0
 
@@ -110,23 +109,21 @@ class RequestImages:
             yield reference.encode(), False
             return
         if reference not in self._reading:
-            reading = self._read(source, reference)
-            self._reading[reference] = asyncio.ensure_future(reading)
+            hold = self._media.hold()
+            reading = asyncio.ensure_future(self._read(source, reference, hold))
+            self._reading[reference] = reading, hold
         try:
             # Others may wait for the same file: one that gives up must not take it from them.
-            yield await asyncio.shield(self._reading[reference]), True
+            yield await asyncio.shield(self._reading[reference][0]), True
         finally:
             self._uses[reference] -= 1
             if not self._uses[reference]:
                 await self._forget(reference)
 
     async def close(self) -> None:
-        for reference in tuple(self._reading):
-            await self._forget(reference)
+        await self._forget(*self._reading)
 
-    async def _read(self, source: Source, reference: str) -> bytes:
-        hold = self._holds[reference] = self._media.hold()
-
+    async def _read(self, source: Source, reference: str, hold: Hold) -> bytes:
         def take(nbytes: int) -> None:
             self._media.check_total(self._total + nbytes)
             hold.take(nbytes)
@@ -135,11 +132,13 @@ class RequestImages:
         async with self._places:
             return await self._media.read(source, reference, take)
 
-    async def _forget(self, reference: str) -> None:
-        reading = self._reading.pop(reference, None)
-        if reading is not None:
+    async def _forget(self, *references: str) -> None:
+        forgotten = [self._reading.pop(each) for each in references if each in self._reading]
+        for reading, _ in forgotten:
             reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
-        hold = self._holds.pop(reference, None)
-        if hold is not None:
-            hold.end()
+        try:
+            await asyncio.gather(*(reading for reading, _ in forgotten), return_exceptions=True)
+        finally:
+            # Also when whoever waits here is cancelled once more: nobody would count this back.
+            for _, hold in forgotten:
+                hold.end()

@@ -184,14 +184,19 @@ async def _all(work: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
         while running := [task for task in counting if not task.done()]:
             await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
             counting = counting[: _first_fault(counting)]
-            for task in tasks[len(counting) :]:
-                task.cancel()
+            _cancel_once(tasks[len(counting) :])
     finally:
         unfinished = [task for task in tasks if not task.done()]
-        for task in unfinished:
-            task.cancel()
+        _cancel_once(unfinished)
         await asyncio.gather(*unfinished, return_exceptions=True)
     return [task.result() for task in tasks[: _first_fault(tasks) + 1]]
+
+
+def _cancel_once(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Cancel, but not in the midst of what a task does because it was cancelled."""
+    for task in tasks:
+        if not task.cancelling():
+            task.cancel()
 
 
 def _first_fault(tasks: Sequence[asyncio.Future[Any]]) -> int:

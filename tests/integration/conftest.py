@@ -30,5 +30,5 @@ def server() -> Iterator[RunningServer]:
     """One server with two forced-CPU workers, shared by the tests that only ask."""
     running = launch("--tokenizer-worker-num", "2", "--force-cpu-image-preprocessing")
     yield running.wait_until_serving()
-    code = running.stop()
+    code = running.stop_with_nothing_held()
     assert code == 0, f"exit code {code}\n{''.join(running.log)}"

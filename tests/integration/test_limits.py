@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 from image_samples import DATA, encoded
-from integration_server import RunningServer, Start, wait_until
+from integration_server import Start, wait_until
 from PIL import Image
 
 SMALL = DATA / "golden" / "photo444_200x150.jpg"
@@ -30,13 +30,6 @@ def reference(data: bytes) -> str:
 
 def images(*contents: bytes) -> dict[str, list[str]]:
     return {"images": [reference(content) for content in contents]}
-
-
-def metric(server: RunningServer, name: str) -> float:
-    with server.client() as client:
-        text = client.get("/metrics").text
-    (value,) = re.findall(rf"^{name} (\S+)$", text, re.MULTILINE)
-    return float(value)
 
 
 def slow_jpeg(scans: int = 80) -> bytes:
@@ -167,7 +160,7 @@ def test_requests_past_the_bound_are_told_to_come_back_at_once(start: Start) -> 
             clients.submit(client.post, "/v1/preprocess", json=images(SMALL.read_bytes()))
             for _ in range(2)
         ]
-        wait_until(lambda: metric(server, "kimi_serve_waiting_requests") == 2)
+        wait_until(lambda: server.metric("kimi_serve_waiting_requests") == 2)
         refused = client.post("/tokenize", json={"prompt": "x"})
         assert refused.status_code == 429
         assert refused.headers["retry-after"] == "1"
@@ -183,13 +176,13 @@ def test_a_client_that_sends_slowly_holds_no_worker_and_keeps_nobody_out(start: 
     slow = [socket.create_connection((url.host, url.port or 0)) for _ in range(20)]
     for each in slow:
         each.sendall(b"POST /v1/preprocess HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n{")
-    wait_until(lambda: metric(server, "kimi_serve_held_bytes") == 20)
+    wait_until(lambda: server.metric("kimi_serve_held_bytes") == 20)
     with server.client() as client:
         assert client.post("/v1/preprocess", json=images(SMALL.read_bytes())).status_code == 200
     assert all(worker["state"] == "ready" for worker in server.workers())
     for each in slow:
         each.close()
-    wait_until(lambda: metric(server, "kimi_serve_held_bytes") == 0)
+    wait_until(lambda: server.metric("kimi_serve_held_bytes") == 0)
 
 
 def test_a_client_that_leaves_frees_what_waits_for_it(start: Start) -> None:
@@ -199,10 +192,10 @@ def test_a_client_that_leaves_frees_what_waits_for_it(start: Start) -> None:
     head = f"POST /v1/preprocess HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection((url.host, url.port or 0)) as leaving:
         leaving.sendall(head.encode() + body)
-        wait_until(lambda: metric(server, "kimi_serve_queued_jobs") > 0)
-    wait_until(lambda: metric(server, "kimi_serve_queued_jobs") == 0)
-    wait_until(lambda: metric(server, "kimi_serve_held_bytes") == 0)
-    assert metric(server, "kimi_serve_images_total") < 40
+        wait_until(lambda: server.metric("kimi_serve_queued_jobs") > 0)
+    wait_until(lambda: server.metric("kimi_serve_queued_jobs") == 0)
+    wait_until(lambda: server.metric("kimi_serve_held_bytes") == 0)
+    assert server.metric("kimi_serve_images_total") < 40
 
 
 @pytest.mark.parametrize("number", [1, 3])
@@ -229,7 +222,7 @@ def test_texts_and_other_images_do_not_wait_for_a_request_of_many(start: Start) 
     server = start("--tokenizer-worker-num", "1").wait_until_serving()
     with ThreadPoolExecutor(1) as clients, server.client() as client, server.client() as other:
         big = clients.submit(client.post, "/v1/preprocess", json=images(*[PHOTO.read_bytes()] * 10))
-        wait_until(lambda: metric(server, "kimi_serve_queued_jobs") > 5)
+        wait_until(lambda: server.metric("kimi_serve_queued_jobs") > 5)
         for _ in range(20):
             assert other.post("/tokenize", json={"prompt": "x"}).status_code == 200
         assert other.post("/v1/preprocess", json=images(SMALL.read_bytes())).status_code == 200

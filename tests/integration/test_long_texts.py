@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 from integration_server import RunningServer, Start, wait_until
-from test_limits import SMALL, images, metric
+from test_limits import SMALL, images
 
 # Work of many seconds, and of some.
 HUGE = "a" * 8_000_000
@@ -32,7 +32,7 @@ def test_short_texts_and_images_wait_for_no_long_text(start: Start) -> None:
     server = start("--tokenizer-worker-num", "2").wait_until_serving()
     with ThreadPoolExecutor(2) as clients, server.client() as client, server.client() as other:
         long = [clients.submit(client.post, "/tokenize", json={"prompt": LONG}) for _ in range(2)]
-        wait_until(lambda: is_busy(server) and metric(server, "kimi_serve_waiting_requests") == 2)
+        wait_until(lambda: is_busy(server) and server.metric("kimi_serve_waiting_requests") == 2)
         for _ in range(10):
             assert other.post("/tokenize", json={"prompt": "x"}).status_code == 200
         assert other.post("/v1/preprocess", json=images(SMALL.read_bytes())).status_code == 200
@@ -48,7 +48,7 @@ def test_a_long_text_ends_when_nobody_waits_for_it(start: Start) -> None:
     wait_until(lambda: any("2 s of processor time; killing it" in line for line in server.log))
     with server.client() as client:
         assert client.post("/tokenize", json={"prompt": "x"}).status_code == 200
-    assert metric(server, "kimi_serve_texts_total") == 1
+    assert server.metric("kimi_serve_texts_total") == 1
 
 
 def test_a_text_over_its_time_is_refused_and_its_neighbours_are_not(start: Start) -> None:

@@ -91,7 +91,7 @@ def fetching(host: ImageHost, folder: Path) -> Iterator[RunningServer]:
         *("--server-max-body-bytes", str(MAX_BODY)),
     )
     yield running.wait_until_serving()
-    assert running.stop() == 0
+    assert running.stop_with_nothing_held() == 0
     log = "".join(running.log)
     assert "s3cr3t" not in log
     assert "Traceback" not in log
@@ -107,12 +107,6 @@ def refused(server: RunningServer, *references: str) -> tuple[int, dict[str, Any
     assert response.status_code != 200
     error: dict[str, Any] = response.json()["error"]
     return response.status_code, error
-
-
-def metric(server: RunningServer, name: str) -> float:
-    with server.client() as client:
-        lines = client.get("/metrics").text.splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "rotated.jpg"])
@@ -224,7 +218,7 @@ def test_the_first_image_of_a_shared_fault_is_named(
 def test_a_stalled_host_holds_no_worker_and_a_client_that_goes_ends_its_fetch(
     fetching: RunningServer, host: ImageHost
 ) -> None:
-    before = metric(fetching, 'kimi_serve_media_total{outcome="cancelled",source="http"}')
+    before = fetching.metric('kimi_serve_media_total{outcome="cancelled",source="http"}')
     asked = len(host.asked)
     body = json.dumps({"images": [host.url(f"/stalls?{n}") for n in range(9)]}).encode()
     head = f"POST /v1/preprocess HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -234,18 +228,18 @@ def test_a_stalled_host_holds_no_worker_and_a_client_that_goes_ends_its_fetch(
         wait_until(lambda: len(host.asked) > asked)
         assert post(fetching, host.url("/a.jpg")).status_code == 200
     name = 'kimi_serve_media_total{outcome="cancelled",source="http"}'
-    wait_until(lambda: metric(fetching, name) > before)
-    wait_until(lambda: metric(fetching, "kimi_serve_held_bytes") == 0)
+    wait_until(lambda: fetching.metric(name) > before)
+    wait_until(lambda: fetching.metric("kimi_serve_held_bytes") == 0)
 
 
 def test_what_metrics_say(fetching: RunningServer, host: ImageHost, folder: Path) -> None:
     def now() -> list[float]:
         return [
-            metric(fetching, 'kimi_serve_media_total{outcome="ok",source="http"}'),
-            metric(fetching, 'kimi_serve_media_total{outcome="ok",source="file"}'),
-            metric(fetching, 'kimi_serve_media_total{outcome="failed",source="http"}'),
-            metric(fetching, 'kimi_serve_media_bytes_total{source="http"}'),
-            metric(fetching, 'kimi_serve_media_seconds_count{source="file"}'),
+            fetching.metric('kimi_serve_media_total{outcome="ok",source="http"}'),
+            fetching.metric('kimi_serve_media_total{outcome="ok",source="file"}'),
+            fetching.metric('kimi_serve_media_total{outcome="failed",source="http"}'),
+            fetching.metric('kimi_serve_media_bytes_total{source="http"}'),
+            fetching.metric('kimi_serve_media_seconds_count{source="file"}'),
         ]
 
     before = now()

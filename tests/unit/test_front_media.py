@@ -11,7 +11,7 @@ import pytest
 from image_samples import encoded, picture
 
 from kimi_serve.launcher.front.admission import Admission
-from kimi_serve.launcher.front.media import Media
+from kimi_serve.launcher.front.media import Media, RequestImages
 from kimi_serve.preprocess.media.limits import IMAGES_AT_ONCE_A_REQUEST
 from kimi_serve.preprocess.media.sources import MediaSources
 from kimi_serve.schemas.errors import BodyTooLargeError, MediaError, OverloadedError
@@ -175,6 +175,40 @@ def test_one_image_that_gives_up_leaves_the_file_to_the_other(
             event().set()
             assert await second == b"x"
         assert began == [name]
+        assert reads.admission.held_bytes == 0
+
+    run(test())
+
+
+@pytest.mark.parametrize("turns", range(12))
+@pytest.mark.parametrize("again", range(1, 6))
+def test_cancelled_once_more_nothing_stays_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int, again: int
+) -> None:
+    async def test() -> None:
+        _stalling(monkeypatch)
+        reads = Reads(tmp_path)
+        names = reads.names("abc")
+
+        async def one(files: RequestImages, name: str) -> None:
+            async with files.content(name):
+                pass
+
+        async def request() -> None:
+            async with reads.media.of_request(names) as files, asyncio.TaskGroup() as group:
+                images = [group.create_task(one(files, name)) for name in names]
+                asking.append(images[0])
+
+        asking: list[asyncio.Task[None]] = []
+        asking.append(asyncio.ensure_future(request()))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for _ in range(again):
+            for task in asking:
+                task.cancel()
+            await asyncio.sleep(0)
+        await asyncio.gather(*asking, return_exceptions=True)
+        await _turns()
         assert reads.admission.held_bytes == 0
 
     run(test())
