@@ -12,9 +12,9 @@ from typing import Protocol
 from kimi_serve.schemas.allowed_hosts import IPAddress
 from kimi_serve.schemas.errors import MediaError, UpstreamError
 
+from ..daemon_threads import DaemonThreads
 from .limits import LOOKUPS_AT_ONCE, MOST_ADDRESSES_TRIED
 from .targets import Target
-from .threads import DaemonThreads
 
 # "There is no such name"; what else goes wrong may go right later.
 _NO_SUCH_NAME = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))

@@ -11,9 +11,9 @@ from urllib.parse import unquote_to_bytes
 
 from kimi_serve.schemas.errors import MediaError, MediaTooLargeError
 
+from ..daemon_threads import DaemonThreads
 from ..images.sniff import sniff
 from .limits import READS_AT_ONCE, Take
-from .threads import DaemonThreads
 
 _FILE_URL = re.compile(r"file:(?://(?:localhost)?(?=/))?(/[^?#]*)", re.IGNORECASE | re.DOTALL)
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")

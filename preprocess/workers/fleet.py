@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from kimi_serve.schemas import errors, messages
 from kimi_serve.schemas.worker import WorkerSpec
 
+from .ends import end_kind, start_error
 from .fork_client import ForkClient
 from .jobs import Death
 from .process import EXIT_CODE, describe_exit, is_crash
@@ -27,8 +28,7 @@ from .worker_link import WorkerLink, WorkerState
 logger = logging.getLogger(__name__)
 
 STOP_GRACE_S = 3.0
-# A worker that lived this long was of use, with work or without.
-USEFUL_S = 5.0
+_MORE_FILES = "raise the limit of open files (ulimit -n)"
 
 
 class FleetListener(Protocol):
@@ -123,7 +123,7 @@ class Fleet:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_GRACE_S):
                 await self._wait_until(lambda: all(link.end for link in self._links.values()))
-        self._client.close()
+        await self._client.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -227,6 +227,8 @@ class Fleet:
     async def _open_all(self) -> None:
         for spec in self._specs:
             await self._until_forking()
+            if self.is_closing:
+                return
             await self._open(spec)
 
     async def _until_forking(self) -> None:
@@ -243,6 +245,8 @@ class Fleet:
         try:
             await link.open(self._client, self._on_frame)
         except BaseException:
+            link.give_up()
+            self._changed.set()
             await link.close()
             raise
 
@@ -274,7 +278,7 @@ class Fleet:
     async def _bury_and_replace(self, link: WorkerLink, how: str, *, is_crash: bool) -> None:
         """Hear a worker's last words, pass on its jobs, put another in its place."""
         await link.drain()
-        kind = _end_kind(link, is_crash=is_crash)
+        kind = end_kind(link, is_crash=is_crash)
         link.end = "stopped" if link.is_stopping else "failed"
         self._listener.on_ended(link, Death(link.spec.index, how, is_crash))
         self._changed.set()
@@ -284,7 +288,7 @@ class Fleet:
         self._counts.died += 1
         logger.error("%s (pid %s) ended: %s", link.name, link.pid, how)
         if not self.has_started and link.report is None and how.startswith(EXIT_CODE):
-            self._fail(_start_error(link, how))
+            self._fail(start_error(link, how))
             return
         await self._replace(link, how, kind)
 
@@ -293,10 +297,12 @@ class Fleet:
         while True:
             pause_s = policy.next_pause(time.monotonic(), kind, is_starting=not self.has_started)
             if pause_s is None:
-                self._fail(_start_error(link, how))
+                self._fail(start_error(link, how))
                 return
             await asyncio.sleep(pause_s)
             await self._until_forking()
+            if self.is_closing:
+                return
             try:
                 await self._open(link.spec)
             except OSError as error:  # no descriptors, no memory: it may pass
@@ -308,35 +314,50 @@ class Fleet:
 
     async def _restart_fork_server(self) -> None:
         status, log = await self._client.end()
-        how = describe_exit(status)
-        kind: EndKind = "useless"
-        if self._was_fork_server_useful:
-            kind = "useful"
-        elif not (self._was_fork_server_late or is_crash(status)):
-            kind = "killed"
-        self._was_fork_server_useful = self._was_fork_server_late = False
-        pause_s = self._fork_server_policy.next_pause(
-            time.monotonic(), kind, is_starting=not self.has_started
-        )
+        how = end = describe_exit(status)
         last_words = "\n".join(log) or "(it logged nothing)"
         if not self.has_started and os.WIFEXITED(status):
             message = f"the fork server ended before all workers were ready: {how}\n{last_words}"
             self._fail(errors.WorkerStartError(message))
             return
-        if pause_s is None:
-            message = f"the fork server ends again and again: {how}\n{last_words}"
-            self._fail(errors.WorkerStartError(message))
-            return
-        logger.error(
-            "the fork server ended: %s; it and all workers start again in %g s; its last lines: %s",
-            how,
-            pause_s,
-            last_words,
-        )
-        await asyncio.sleep(pause_s)
-        self._client.start()
-        self._client.attach(self)
-        self._is_forking.set()
+        kind = self._fork_server_end_kind(status)
+        hint: str | None = None
+        while True:
+            pause_s = self._fork_server_policy.next_pause(
+                time.monotonic(), kind, is_starting=not self.has_started
+            )
+            if pause_s is None:
+                message = f"the fork server ends again and again: {how}\n{last_words}"
+                self._fail(errors.WorkerStartError(message, hint=hint))
+                return
+            logger.error(
+                "the fork server ended: %s; it and all workers start again in %g s; "
+                "its last lines: %s",
+                how,
+                pause_s,
+                last_words,
+            )
+            await asyncio.sleep(pause_s)
+            if self.is_closing:
+                return
+            try:
+                self._client.start()
+                self._client.attach(self)
+            except OSError as error:  # no descriptors, no processes, no memory: it may pass
+                await self._client.close()
+                how = f"{end}, and another cannot be started: {error}"
+                kind, hint = "useless", _MORE_FILES
+            else:
+                self._is_forking.set()
+                return
+
+    def _fork_server_end_kind(self, status: int) -> EndKind:
+        """Say whether another may be of use, and forget what this one did."""
+        was_useful, was_late = self._was_fork_server_useful, self._was_fork_server_late
+        self._was_fork_server_useful = self._was_fork_server_late = False
+        if was_useful:
+            return "useful"
+        return "useless" if was_late or is_crash(status) else "killed"
 
     def _fail(self, error: errors.WorkerError) -> None:
         assert self._failure is not None
@@ -360,24 +381,6 @@ class Fleet:
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
-        hint = "raise the limit of open files (ulimit -n)" if isinstance(error, OSError) else None
+        hint = _MORE_FILES if isinstance(error, OSError) else None
         logger.error("the workers cannot be managed", exc_info=error)
         self._fail(errors.WorkerStartError(f"the workers cannot be managed: {error}", hint=hint))
-
-
-def _end_kind(link: WorkerLink, *, is_crash: bool) -> EndKind:
-    """Say whether another like it may be of use: whose work ends it is judged by its work."""
-    lived = link.ready_at is not None and time.monotonic() - link.ready_at >= USEFUL_S
-    if link.num_answers > 0 or link.has_work or lived:
-        return "useful"
-    return "useless" if is_crash or link.is_late else "killed"
-
-
-def _start_error(link: WorkerLink, how: str) -> errors.WorkerStartError:
-    if link.failure is not None:
-        detail = link.failure.traceback or link.failure.message
-        message = f"{link.name} cannot start: {detail}"
-        return errors.WorkerStartError(message, hint=link.failure.hint)
-    log = "\n".join(link.log.tail) or "(it logged nothing)"
-    when = "ended before it was ready" if link.report is None else "ends again and again, idle"
-    return errors.WorkerStartError(f"{link.name} {when}: {how}\n{log}")

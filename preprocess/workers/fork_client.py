@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import IO, Protocol
 
 from kimi_serve.schemas.worker import WorkerSpec
 
 from .forkserver import MAX_PACKET_BYTES, send_spawn
 from .log_pipe import LogPipe
+
+logger = logging.getLogger(__name__)
 
 # Between the end of its socket and that of the process itself.
 _END_S = 1.0
@@ -50,22 +54,28 @@ class ForkClient:
         self._writable: asyncio.Future[None] | None = None
 
     def start(self) -> None:
-        """Start the process; it imports while the caller goes on."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._log_fd, log_write = os.pipe()
-        with theirs, open(log_write, "wb") as log:
-            command = [sys.executable, "-P", "-m", "kimi_serve.preprocess.workers.forkserver"]
-            self._process = subprocess.Popen(
-                [*command, str(theirs.fileno()), str(os.getpid())],
-                env=self._env,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stderr=log,
-                # Ctrl-C in a terminal is for the launcher, which then stops the workers in order.
-                start_new_session=True,
-            )
-        ours.setblocking(False)
-        self._control = ours
+        """Start the process; it imports while the caller goes on.
+
+        After an OSError `close` lets go of what there is.
+        """
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.setblocking(False)
+        with theirs:
+            self._log_fd, log_write = os.pipe()
+            with open(log_write, "wb") as log:
+                self._process = self._launch(theirs, log)
+
+    def _launch(self, theirs: socket.socket, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", "-m", "kimi_serve.preprocess.workers.forkserver"]
+        return subprocess.Popen(
+            [*command, str(theirs.fileno()), str(os.getpid())],
+            env=self._env,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stderr=log,
+            # Ctrl-C in a terminal is for the launcher, which then stops the workers in order.
+            start_new_session=True,
+        )
 
     @property
     def pid(self) -> int | None:
@@ -78,36 +88,55 @@ class ForkClient:
         loop = asyncio.get_running_loop()
         loop.add_reader(self._control.fileno(), self._read, self._control, listener)
         self._log = LogPipe()
-        self._log.follow(self._log_fd)
-        self._log_fd = -1
+        log_fd, self._log_fd = self._log_fd, -1
+        self._log.follow(log_fd)
 
     async def end(self) -> tuple[int, list[str]]:
         """Wait for the end of a fork server that closed its socket; its status and last lines."""
         process = self._process
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_END_S):
-                while process is not None and process.poll() is None:
-                    await asyncio.sleep(_LOOK_S)
-        self.close()
+        if process is not None:
+            await _has_ended(process)
+        await self.close()
         code = 0 if process is None else process.returncode
+        if code is None:  # killed, but the kernel does not let go of it yet
+            code = -signal.SIGKILL
         # As `wait` gives it.
         return -code if code < 0 else code << 8, list(self._log.tail)
 
     async def spawn(self, spec: WorkerSpec, fds: Sequence[int]) -> None:
-        """Ask for a worker; that the fork server is gone is told to the listener instead."""
+        """Ask for a worker; that the fork server is gone is told to the listener instead.
+
+        Raises OSError when it is there and cannot be asked.
+        """
+        # What is asked of one fork server is not asked of the next: its worker was given up.
+        control = self._control
         async with self._spawning:
-            while self._control is not None:
+            while control is not None and control is self._control:
                 try:
-                    send_spawn(self._control, spec, fds)
+                    send_spawn(control, spec, fds)
                 except BlockingIOError:
-                    await self._wait_until_writable(self._control)
-                except OSError:
+                    await self._wait_until_writable(control)
+                except ConnectionError:
                     return
                 else:
                     return
 
-    def close(self) -> None:
-        """End the fork server and with it every worker that is left."""
+    async def close(self) -> None:
+        """End the fork server and with it every worker that is left; twice is once."""
+        self._hang_up()
+        process = self._process
+        if process is not None:
+            process.kill()
+            # Not `wait`, which would keep the requests of other workers waiting as well.
+            if not await _has_ended(process):
+                logger.error("the fork server (pid %d) was killed and does not end", process.pid)
+            self._process = None
+        self._log.close()
+        if self._log_fd >= 0:
+            os.close(self._log_fd)
+            self._log_fd = -1
+
+    def _hang_up(self) -> None:
         if self._control is not None:
             loop = asyncio.get_running_loop()
             loop.remove_reader(self._control.fileno())
@@ -115,14 +144,6 @@ class ForkClient:
             self._control.close()
             self._control = None
         self._on_writable()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-        self._log.close()
-        if self._log_fd >= 0:
-            os.close(self._log_fd)
-            self._log_fd = -1
 
     def kill(self) -> None:
         """End a fork server that does not answer; the listener hears of it as of any end."""
@@ -157,6 +178,15 @@ class ForkClient:
                 listener.on_fork_server_lost()
                 return
             _tell(json.loads(packet), listener)
+
+
+async def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Wait a little for the end of a process; says whether it came."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_END_S):
+            while process.poll() is None:
+                await asyncio.sleep(_LOOK_S)
+    return process.poll() is not None
 
 
 def _tell(said: dict[str, int | str], listener: ForkListener) -> None:

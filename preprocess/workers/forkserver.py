@@ -74,12 +74,15 @@ class _ForkServer:
 
     def _serve(self) -> bool:
         try:
-            data, fds, _, _ = socket.recv_fds(self._control, MAX_PACKET_BYTES, FDS_PER_WORKER)
+            data, fds, flags, _ = socket.recv_fds(self._control, MAX_PACKET_BYTES, FDS_PER_WORKER)
         except OSError:  # the launcher ended with packets on their way
             return False
         if not data:
             return False
         spec: WorkerSpec = pickle.loads(data)
+        if flags & socket.MSG_CTRUNC:  # this process may have no more descriptors
+            _close_all(fds)
+            return self._answer({"index": spec.index, "error": "no descriptors are left for it"})
         worker.prepare(spec)
         parent = os.getpid()
         try:
@@ -88,8 +91,7 @@ class _ForkServer:
             return self._answer({"index": spec.index, "error": str(error.strerror)})
         finally:
             if os.getpid() == parent:
-                for fd in fds:
-                    os.close(fd)
+                _close_all(fds)
         if pid == 0:
             self._become_worker(spec, fds, parent)
         self._children.add(pid)
@@ -139,6 +141,11 @@ class _ForkServer:
         for pid in self._children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def _close_all(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 if __name__ == "__main__":

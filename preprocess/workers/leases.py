@@ -9,7 +9,9 @@ import os
 from collections.abc import Callable, Iterable
 
 from kimi_serve.schemas import messages
+from kimi_serve.schemas.errors import OverloadedError
 
+from ..daemon_threads import DaemonThreads
 from .worker_link import WorkerLink
 
 logger = logging.getLogger(__name__)
@@ -19,6 +21,10 @@ SMALL_BYTES = 1 << 18
 # So many buffers are kept for the next copies: fresh pages cost more than the copy.
 _BUFFERS_KEPT = 8
 _UNMAPPED_BYTES = 1 << 22
+# More at a time would only wait for the memory.
+_COPIES_AT_ONCE = 8
+# What hinders a copy, no descriptor or no thread, may pass.
+_AGAIN_S = 0.1
 
 
 def _nothing() -> None:
@@ -62,7 +68,8 @@ class ImageLease:
 
 
 class Leases:
-    """All that is leased. `on_free` is told of every worker that got a slot back.
+    """All that is leased. `on_free` is told of every worker that got a slot back, and of one whose
+    slots may be asked for again after a copy that freed none.
 
     When a worker has no slot left while images wait, its oldest answer is copied out, in a thread
     and without the interpreter lock: a client that reads slowly keeps no worker.
@@ -74,6 +81,8 @@ class Leases:
         self._moving: dict[WorkerLink, asyncio.Task[None]] = {}
         self._unmapping: set[asyncio.Task[None]] = set()
         self._spare: list[mmap.mmap] = []
+        self._threads = DaemonThreads(_COPIES_AT_ONCE)
+        self._is_hindered = False
         self.num_moved = 0
 
     def add(self, link: WorkerLink, slot: int, result: messages.ImageResult) -> ImageLease:
@@ -120,17 +129,29 @@ class Leases:
             view = memoryview(buffer)[: len(lease)]
             # Of its own: the worker may end, and its descriptors with it.
             fd = os.dup(arena.fileno())
-            await asyncio.to_thread(_read, fd, view, slot * arena.slot_bytes)
-        except (OSError, MemoryError) as error:
-            logger.warning("%s: an answer cannot be copied out of its slot: %s", link.name, error)
+            await self._threads.run(
+                lambda: _read(fd, view, slot * arena.slot_bytes), unstarted=lambda: os.close(fd)
+            )
+        except (OSError, MemoryError, OverloadedError) as error:
+            self._note_hindrance(link, error)
+            asyncio.get_running_loop().call_later(_AGAIN_S, self._on_free, link)
             return
         finally:
             del self._moving[link]
+        self._is_hindered = False
         if lease.is_over:
             self._keep(buffer)
+            # Its slot may have been taken since, while nobody else's answer was to be copied.
+            self._on_free(link)
             return
         self.num_moved += 1
         lease.move(view, lambda: self._keep(buffer))
+
+    def _note_hindrance(self, link: WorkerLink, error: Exception) -> None:
+        """Say it once: it is tried again many times a second."""
+        if not self._is_hindered:
+            self._is_hindered = True
+            logger.warning("%s: an answer cannot be copied out of its slot: %s", link.name, error)
 
     def _buffer(self, size: int) -> mmap.mmap:
         while self._spare:

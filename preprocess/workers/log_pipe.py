@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import collections
+import contextlib
 import os
 import sys
 
@@ -46,8 +47,10 @@ class LogPipe:
         """Pass on whole lines only: they are mixed with those of others."""
         *lines, self._line = (self._line + text).split("\n")
         for line in lines:
-            sys.stderr.write(line + "\n")
             self.tail.append(line)
+            # Nobody may read our own log any more, or its disk be full: the process goes on.
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(line + "\n")
 
     def _end(self) -> None:
         if self._fd >= 0:

@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 # A worker without work for this long gives memory back.
 QUIET_S = 1.0
+_STOPPING = "the server is stopping"
 
 
 class Pool:
@@ -78,7 +79,11 @@ class Pool:
         """Stop all workers and answer what still waits."""
         self._watch.stop()
         await self._fleet.close()
-        self._jobs.fail_all("the server is stopping")
+        for link in self._fleet.links():
+            for job in link.take_all():
+                job.stop_clock()
+                job.fail(errors.UnavailableError(_STOPPING))
+        self._jobs.fail_all(_STOPPING)
         await self._leases.close()
 
     @property
@@ -157,8 +162,20 @@ class Pool:
             return await job.answered
         except asyncio.CancelledError:
             self._jobs.forget(job)
-            _release_unseen(job)
+            self._release_unseen(job)
             raise
+
+    def _release_unseen(self, job: Job) -> None:
+        """Free the slot of an answer that came in the moment its waiter was cancelled."""
+        if (
+            job.is_image
+            and job.answered.done()
+            and not job.answered.cancelled()
+            and not job.answered.exception()
+        ):
+            link, slot, _ = job.answered.result()
+            link.release(slot)
+            self._on_free(link)
 
     def _add(
         self,
@@ -169,7 +186,7 @@ class Pool:
         request: object = None,
     ) -> Job:
         if self._fleet.is_closing or self._fleet.has_failed:
-            raise errors.UnavailableError("the server is stopping")
+            raise errors.UnavailableError(_STOPPING)
         job = self._jobs.add(payload, make, is_image=is_image, request=request)
         self.on_usable()
         return job
@@ -209,6 +226,7 @@ class Pool:
                 job.answer((message, payload))
         if job.is_image and not is_leased:
             link.release(job.slot)
+            self._tidy_later(link)
         self.on_usable()
 
     def on_ended(self, link: WorkerLink, death: Death) -> None:
@@ -259,18 +277,6 @@ class Pool:
         logger.error("%s did not answer job %d within %s; killing it", link.name, job.id, limit)
         job.fail(errors.DeadlineError(f"not finished within {limit}"))
         link.kill()
-
-
-def _release_unseen(job: Job) -> None:
-    """Free the slot of an answer that came in the moment its waiter was cancelled."""
-    if (
-        job.is_image
-        and job.answered.done()
-        and not job.answered.cancelled()
-        and not job.answered.exception()
-    ):
-        link, slot, _ = job.answered.result()
-        link.release(slot)
 
 
 def _error(failed: messages.JobFailed) -> errors.KimiServeError:

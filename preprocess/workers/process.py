@@ -76,7 +76,10 @@ def limit_memory(more_bytes: int) -> None:
 
 
 def thread_state(pid: int, thread: int) -> tuple[str, float]:
-    """Give the state letter of a thread and the processor time it used; ("", 0) when it is gone."""
+    """Give the state letter of a thread and the processor time it used.
+
+    ("", 0) when it is gone, or cannot be looked at: no descriptor may be left.
+    """
     try:
         text = Path(f"/proc/{pid}/task/{thread}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:

@@ -52,8 +52,12 @@ class Watch:
         )
 
         def tick() -> None:
-            self._look(kill_fork_server)
+            # First of all: a look that fails must not be the last one.
             self._timer = asyncio.get_running_loop().call_later(tick_s, tick)
+            try:
+                self._look(kill_fork_server)
+            except Exception:
+                logger.exception("the workers cannot be looked at; trying again in %g s", tick_s)
 
         tick()
 
@@ -84,6 +88,8 @@ class Watch:
 
     def _is_stopped(self, pid: int) -> bool:
         state, _ = thread_state(pid, pid)
+        if not state:
+            return False
         if state != "T":
             self._stopped_since.pop(pid, None)
             return False
@@ -95,7 +101,9 @@ class Watch:
             return
         # Short texts are worked on where the socket is read, in the first thread.
         thread = link.report.image_thread if job.is_heavy else key[0]
-        _, used_s = thread_state(key[0], thread)
+        state, used_s = thread_state(key[0], thread)
+        if not state:  # or all that the thread ever did would be charged to this job
+            return
         took_s = used_s - self._started_at.setdefault(key, used_s)
         limit_s = self._image_timeout_s if job.is_image else self._text_timeout_s
         if job.answered.done():

@@ -54,6 +54,8 @@ class WorkerLink:
         self.arena = Arena.create(spec.slots, spec.slot_bytes)
         self._free_slots = list(range(spec.slots))
         self._pidfd = -1
+        # Whether there is no more than a bare pid to kill it by.
+        self._has_only_pid = False
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -107,14 +109,17 @@ class WorkerLink:
             ours.close()
             theirs.close()
             raise
-        self.log.follow(log_read)
         try:
+            self.log.follow(log_read)
             await client.spawn(self.spec, [theirs.fileno(), self.arena.fileno(), log_write])
+            ours.setblocking(False)
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
+        except BaseException:
+            ours.close()
+            raise
         finally:
             theirs.close()
             os.close(log_write)
-        ours.setblocking(False)
-        reader, writer = await asyncio.open_unix_connection(sock=ours)
         if self._is_closed:  # it ended in the meantime
             writer.close()
             return
@@ -127,10 +132,14 @@ class WorkerLink:
         `on_gone` is called when it ended, a little after whoever knows how could have said so.
         """
         self.pid = pid
-        with contextlib.suppress(ProcessLookupError):
+        try:
             self._pidfd = os.pidfd_open(pid)
-            loop = asyncio.get_running_loop()
-            loop.add_reader(self._pidfd, self._on_process_end, on_gone)
+            asyncio.get_running_loop().add_reader(self._pidfd, self._on_process_end, on_gone)
+        except ProcessLookupError:  # it ended already, and the fork server says how
+            pass
+        except OSError as error:  # no descriptor is left, or a sandbox forbids the call
+            self._has_only_pid = self._pidfd < 0
+            logger.warning("%s: nothing but its pid %d is known: %s", self.name, pid, error)
         if self.is_gone:  # given up before the fork server got to it
             self.kill()
 
@@ -198,9 +207,12 @@ class WorkerLink:
     def kill(self) -> None:
         """Kill the process, whatever it does."""
         self.is_gone = True
-        if self._pidfd >= 0:
-            with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError):
+            if self._pidfd >= 0:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            # Once its end is known the pid may be another's.
+            elif self._has_only_pid and self.pid is not None and not self.is_being_buried:
+                os.kill(self.pid, signal.SIGKILL)
 
     async def drain(self) -> None:
         """Hear what an ended worker said last; its end of the socket is closed already."""
@@ -226,6 +238,11 @@ class WorkerLink:
             asyncio.get_running_loop().remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = -1
+
+    def give_up(self) -> None:
+        """Count as ended and buried: it could not be opened, and whoever tried replaces it."""
+        self.is_gone = self.is_being_buried = True
+        self.end = "failed"
 
     def stop_deadline(self) -> None:
         """Have it be as slow as it likes from now on."""

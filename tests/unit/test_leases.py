@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
+
+import pytest
+from scarce import descriptors_left, no_threads, open_descriptors
 
 from kimi_serve.preprocess.workers.arena import Arena
 from kimi_serve.preprocess.workers.leases import SMALL_BYTES, ImageLease, Leases
@@ -42,10 +46,19 @@ class Bench:
     def __init__(self, slots: int = 2) -> None:
         self.link = FakeLink(slots)
         self.freed = 0
+        # Whether an image waits for a slot, as the pool says it.
+        self.is_waited_for = False
         self.leases = Leases(self._count)
 
     def _count(self, _: WorkerLink) -> None:
         self.freed += 1
+        if self.is_waited_for:
+            self.make_room()
+
+    async def has_room(self) -> None:
+        async with asyncio.timeout(30):
+            while self.link.is_full:
+                await asyncio.sleep(0.01)
 
     def answer(self, byte: int, nbytes: int = BIG) -> ImageLease:
         slot = self.link.free.pop(0)
@@ -130,6 +143,43 @@ async def test_an_answer_that_ends_while_it_moves_frees_its_slot_once() -> None:
     lease.release()
     await bench.leases.close()
     assert (bench.link.free, bench.leases.num_moved) == ([0], 0)
+
+
+@in_loop
+async def test_a_slot_that_is_taken_while_its_last_answer_moves_is_made_free_too() -> None:
+    bench = Bench(1)
+    bench.is_waited_for = True
+    lease = bench.answer(1)
+    bench.make_room()
+    await asyncio.sleep(0)
+    lease.release()
+    kept = bench.answer(2)  # by the next in the queue, at once
+    await bench.has_room()
+    assert bytes(kept.pixels) == b"\x02" * BIG
+    await bench.leases.close()
+
+
+@pytest.mark.parametrize("scarce", [descriptors_left, no_threads])
+def test_room_is_made_once_what_was_scarce_is_there_again(
+    scarce: Callable[[], contextlib.AbstractContextManager[None]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> None:
+        bench = Bench(1)
+        bench.is_waited_for = True
+        lease = bench.answer(1)
+        before = open_descriptors()
+        with scarce():
+            bench.make_room()
+            await asyncio.sleep(0.35)  # some tries
+        assert bench.link.is_full
+        await bench.has_room()
+        assert bytes(lease.pixels) == b"\x01" * BIG
+        await bench.leases.close()
+        assert open_descriptors() == before
+
+    asyncio.run(run())
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 @in_loop

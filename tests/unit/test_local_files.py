@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import threading
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import pytest
 from image_samples import encoded, load_json, picture
+from scarce import no_threads, open_descriptors
 
+from kimi_serve.preprocess.daemon_threads import DaemonThreads
+from kimi_serve.preprocess.media.limits import READS_AT_ONCE
 from kimi_serve.preprocess.media.local_files import LocalFiles, path_of
 from kimi_serve.preprocess.media.sources import MediaSources
-from kimi_serve.preprocess.media.threads import DaemonThreads
 from kimi_serve.schemas.errors import MediaError, MediaTooLargeError, OverloadedError
 from kimi_serve.schemas.settings import MediaSettings
 
@@ -261,3 +264,35 @@ def test_a_result_that_nobody_waits_for_is_thrown_away() -> None:
         assert await threads.run(lambda: 2) == 2
 
     asyncio.run(run())
+
+
+def test_a_thread_that_cannot_start_takes_nothing_along(folder: Path) -> None:
+    async def run() -> None:
+        threads, unstarted = DaemonThreads(1), asyncio.Event()
+        for _ in range(3):
+            with no_threads(), pytest.raises(OverloadedError, match="try again later"):
+                await threads.run(lambda: 1, unstarted=unstarted.set)
+        assert unstarted.is_set()
+        assert await asyncio.wait_for(threads.run(lambda: 2), 30) == 2
+
+    asyncio.run(run())
+
+
+def test_local_files_are_read_again_once_threads_start_again(folder: Path) -> None:
+    def take(_nbytes: int) -> None:
+        if is_scarce:
+            without.enter_context(no_threads())  # between the two threads of one file
+
+    async def run() -> bytes:
+        files = LocalFiles([str(folder)], 2**20)
+        for _ in range(2 * READS_AT_ONCE):
+            with without, pytest.raises(OverloadedError):
+                await files.read(f"{folder}/a.png", take)
+        nonlocal is_scarce
+        is_scarce = False
+        return await asyncio.wait_for(files.read(f"{folder}/a.png", take), 30)
+
+    is_scarce, without = True, contextlib.ExitStack()
+    before = open_descriptors()
+    assert asyncio.run(run()) == PNG
+    assert open_descriptors() == before

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
+from scarce import descriptors_left
 
 from kimi_serve.preprocess.workers.jobs import Job
 from kimi_serve.preprocess.workers.process import thread_state
@@ -101,6 +102,56 @@ def test_processor_time_counts_and_waiting_does_not(sleeper: int) -> None:
         return costly
 
     assert [limit for _, limit in asyncio.run(run())] == [0.2]
+
+
+def test_a_look_without_a_descriptor_charges_a_job_nothing() -> None:
+    async def run() -> None:
+        costly: list[tuple[Job, float]] = []
+        numbers: list[int] = []
+        over = threading.Event()
+
+        def earlier_work() -> None:
+            end = time.thread_time() + 0.3
+            while time.thread_time() < end:
+                pass
+            numbers.append(threading.get_native_id())
+            over.wait(60)
+
+        worker = threading.Thread(target=earlier_work)
+        worker.start()
+        while not numbers:
+            await asyncio.sleep(0.01)
+        watching = watch(FakeLink(os.getpid(), numbers[0], job()), 0.1, costly)
+        look = watching._look  # pyright: ignore[reportPrivateUsage]
+        with descriptors_left(0):
+            assert thread_state(os.getpid(), numbers[0]) == ("", 0.0)
+            look(lambda: None)
+        look(lambda: None)
+        over.set()
+        worker.join()
+        assert costly == []
+
+    asyncio.run(run())
+
+
+def test_a_look_that_fails_is_not_the_last(sleeper: int, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        link = FakeLink(sleeper, sleeper)
+        faults = [OSError("no such luck")]
+
+        def links() -> list[WorkerLink]:
+            if faults:
+                raise faults.pop()
+            return cast("list[WorkerLink]", [link])
+
+        watching = Watch(links, lambda: None, 0.4, 0.4, lambda _link, _job, _limit: None)
+        os.kill(sleeper, signal.SIGSTOP)
+        watching.start(lambda: None)
+        await asyncio.wait_for(link.killed.wait(), 30)
+        watching.stop()
+
+    asyncio.run(run())
+    assert "no such luck" in caplog.text
 
 
 def test_a_process_that_is_gone_has_no_state() -> None:

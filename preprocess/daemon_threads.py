@@ -1,4 +1,4 @@
-"""Blocking calls beside the event loop."""
+"""Blocking calls beside the event loop, which do not hold up the end of the process."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+from kimi_serve.schemas.errors import OverloadedError
+
 Result = TypeVar("Result")
 Discard = Callable[[Result], None]
+
+
+def _nothing() -> None:
+    """Clean up after what needs nothing."""
 
 
 class DaemonThreads:
@@ -33,17 +39,25 @@ class DaemonThreads:
     ) -> Result:
         """Give what `work` gives.
 
-        When the caller is cancelled, `discard` gets the result, and `unstarted` is called when
-        there will be none.
+        When the caller is cancelled, `discard` gets the result. `unstarted` is called when there
+        will be none. Raises OverloadedError when no thread is to be had.
         """
+        unstarted = unstarted or _nothing
         try:
             await self._free.acquire()
         except asyncio.CancelledError:
-            if unstarted is not None:
-                unstarted()
+            unstarted()
             raise
         done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._start(work, done, discard)
+        try:
+            self._start(work, done, discard)
+        except (RuntimeError, MemoryError):  # its place would stay taken for ever
+            self._free.release()
+            unstarted()
+            raise OverloadedError(
+                "the server can start no thread for this now (its limit of processes or of memory "
+                "is reached): try again later"
+            ) from None
         try:
             return await done
         except asyncio.CancelledError:
@@ -75,9 +89,9 @@ class DaemonThreads:
             outcome = Future[Result]()
             try:
                 outcome.set_result(work())
-            except Exception as error:  # noqa: BLE001 - carried to whoever waits
+            except BaseException as error:  # noqa: BLE001 - carried to whoever waits
                 outcome.set_exception(error)
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(settle, outcome)
 
-        threading.Thread(target=call, name="media", daemon=True).start()
+        threading.Thread(target=call, name="blocking call", daemon=True).start()
