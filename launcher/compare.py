@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kimi_serve.schemas.engine_launch import EngineName
 from kimi_serve.schemas.errors import ConfigError
 from kimi_serve.schemas.fields import setting_fields
 from kimi_serve.schemas.plan import LaunchPlan, LoadedSettings, SettingValue
 from kimi_serve.schemas.provenance import DEFAULT, Origin
+from kimi_serve.schemas.vocabulary import ENGINES, EngineName
 
 from .pipeline import make_plan
 from .sources.load import presentable
 
-KINDS: tuple[EngineName, ...] = ("sglang", "vllm")
 # Written in the words of one engine, or about its installation.
 OWN_WORDS = ("engine.args", "engine.env", "engine.version", "engine.python")
 
@@ -31,11 +30,11 @@ def engine_names(text: str) -> tuple[EngineName, ...]:
     """Read the engines of `--compare`; raises ConfigError for what is none."""
     words = [word.strip() for word in text.split(",")]
     names: tuple[EngineName, ...] = tuple(
-        kind for word in words for kind in KINDS if str(kind) == word
+        kind for word in words for kind in ENGINES if str(kind) == word
     )
     if len(names) != len(words) or len(set(names)) < 2:
         raise ConfigError(
-            f"--compare takes two engines, not {text!r}", hint=f"write {','.join(KINDS)}"
+            f"--compare takes two engines, not {text!r}", hint=f"write {','.join(ENGINES)}"
         )
     return names
 

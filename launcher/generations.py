@@ -48,6 +48,12 @@ class Switch:
         self.current = first
         self.state = state
 
+    def turn_to(self, new: Generation) -> None:
+        """Give all requests from now on to another generation."""
+        self.state.follow(new.plan, new.pool)
+        self.state.generation += 1
+        self.current = new
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         generation = self.current
 

@@ -17,41 +17,60 @@ logger = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def bind(host: str, port: int, setting: str = "server.port") -> Generator[socket.socket]:
-    """Take the port before anything is started; `setting` is what chose it."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, port))
-        except OSError as error:
-            raise bind_error(host, port, error, setting) from None
+def take_port(
+    host: str, port: int, host_setting: str = "server.host", port_setting: str = "server.port"
+) -> Generator[socket.socket]:
+    """Take the port before anything is started; the settings are what chose host and port.
+
+    Only who listens has the port: of two that are bound to it, the second to listen loses.
+    """
+    with _bound(host, port, host_setting, port_setting, listens=True) as listener:
         yield listener
-    finally:
-        listener.close()
 
 
 @contextlib.contextmanager
-def bind_admin(server: ServerSettings, main: socket.socket) -> Generator[socket.socket | None]:
+def _bound(
+    host: str, port: int, host_setting: str, port_setting: str, *, listens: bool
+) -> Generator[socket.socket]:
+    with contextlib.ExitStack() as stack:
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listener = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+            if listens:
+                listener.listen()
+        except OSError as error:
+            raise bind_error(host, port, error, host_setting, port_setting) from None
+        yield listener
+
+
+@contextlib.contextmanager
+def take_admin_port(server: ServerSettings, main: socket.socket) -> Generator[socket.socket | None]:
     """Take the port of the admin routes, if they have one beside `main`."""
     if server.admin_port is None:
         yield None
         return
-    with bind(server.admin_host, server.admin_port, "server.admin_port") as listener:
+    _check_other(server.admin_port, main)
+    settings = "server.admin_host", "server.admin_port"
+    with take_port(server.admin_host, server.admin_port, *settings) as listener:
         host, port = listener.getsockname()[:2]
-        if port == main.getsockname()[1]:
-            # The front tells its two listeners by their ports.
-            raise PlanError(
-                f"server.admin_port and server.port are both {port}", hint="choose another of them"
-            )
+        _check_other(port, main)
         logger.info("/metrics and /server_info are on %s only", url_of(host, port))
         yield listener
 
 
-def check_free(host: str, port: int, setting: str = "server.port") -> None:
+def _check_other(port: int, main: socket.socket) -> None:
+    # The front tells its two listeners by their ports.
+    if port == main.getsockname()[1]:
+        raise PlanError(
+            f"server.admin_port and server.port are both {port}", hint="choose another of them"
+        )
+
+
+def check_free(host: str, port: int, host_setting: str, port_setting: str) -> None:
     """Raise PlanError where an engine could not take the port now."""
-    with bind(host, port, setting):
+    with _bound(host, port, host_setting, port_setting, listens=False):
         pass
 
 
@@ -65,7 +84,9 @@ def url_of(host: str, port: int) -> str:
     return f"http://{address_of(host, port)}"
 
 
-def bind_error(host: str, port: int, error: OSError, setting: str) -> PlanError:
+def bind_error(
+    host: str, port: int, error: OSError, host_setting: str, port_setting: str
+) -> PlanError:
     """Put into words why the port cannot be had."""
     place = address_of(host, port)
     if error.errno == errno.EADDRINUSE:
@@ -73,12 +94,14 @@ def bind_error(host: str, port: int, error: OSError, setting: str) -> PlanError:
         if owner:
             return PlanError(
                 f"{place} is in use by {owner}",
-                hint=f"stop it, or choose another {setting}",
+                hint=f"stop it, or choose another {port_setting}",
             )
         return PlanError(
             f"{place} is in use by another program",
             hint=f"stop it (`ss -ltnp 'sport = :{port}'` as root names it) or choose another "
-            f"{setting}",
+            f"{port_setting}",
         )
     reason = error.strerror or str(error)
-    return PlanError(f"cannot listen on {place}: {reason}", hint=f"check server.host and {setting}")
+    return PlanError(
+        f"cannot listen on {place}: {reason}", hint=f"check {host_setting} and {port_setting}"
+    )

@@ -11,6 +11,7 @@ from typing import Any
 from starlette.types import ASGIApp
 
 from kimi_serve.preprocess import logs
+from kimi_serve.preprocess.daemon_threads import DaemonThreads
 from kimi_serve.preprocess.workers.pool import Pool
 from kimi_serve.schemas.errors import ConfigError, KimiServeError
 from kimi_serve.schemas.fields import setting_fields
@@ -59,6 +60,7 @@ class Reloader:
         self._base_env = base_env
         self._on_current = on_current
         self._asked = asyncio.Event()
+        self._threads = DaemonThreads(1)
         self._pools: set[Pool] = set()
         self._retiring: set[asyncio.Task[None]] = set()
 
@@ -84,8 +86,8 @@ class Reloader:
     async def _reload(self) -> None:
         logger.info("SIGHUP: reading the settings again")
         try:
-            # Reads files and asks the machine: not in the event loop.
-            plan = await asyncio.to_thread(self._reread)
+            # Reads files and asks the machine: not in the event loop, and either may hang.
+            plan = await self._threads.run(self._reread)
             changes = fixed_changes(self._switch.current.plan, plan)
             if changes:
                 raise ConfigError(f"{', '.join(changes)} cannot change without a restart")
@@ -100,26 +102,28 @@ class Reloader:
             logger.log(level, "%s", line)
         old = self._switch.current
         # Started from this thread: a fork server ends with the thread that started it.
-        pool = make_pool(plan, self._base_env, old.pool.counts)
+        pool = make_pool(plan.worker_specs(), plan.settings, self._base_env, old.pool.counts)
         self._pools.add(pool)
         try:
             pool.launch()
             await pool.start()
+            new = Generation(plan, pool, self._make_app(plan, pool))
         except BaseException:
             await self._close(pool)
             raise
+        # All that can fail is behind us: a refused plan leaves nothing behind.
         self._pools.discard(pool)
-        state = self._switch.state
-        state.generation += 1
-        new = Generation(plan, pool, self._make_app(plan, pool))
         log = plan.settings.log
         logs.configure(log.level, log.format, process="kimi-serve")
-        self._switch.current = new
+        self._switch.turn_to(new)
         self._on_current(new)
         self._pools.add(old.pool)
         self._later(self._retire(old))
-        count = len(plan.worker_specs())
-        logger.info("generation %d serves: %d workers ready", state.generation, count)
+        logger.info(
+            "generation %d serves: %d workers ready",
+            self._switch.state.generation,
+            len(plan.worker_specs()),
+        )
 
     async def _retire(self, old: Generation) -> None:
         """Let the requests that began with the old plan finish there, then stop its workers."""

@@ -12,7 +12,7 @@ from types import FrameType
 from kimi_serve.schemas.errors import PlanError
 from kimi_serve.schemas.plan import LaunchPlan
 
-from .listening import bind, bind_admin
+from .listening import take_admin_port, take_port
 from .pools import make_pool
 from .refusal import cannot_start, refusal
 from .report.render import log_lines, plan_json
@@ -61,10 +61,10 @@ def serve(
     _raise_file_limit(len(plan.worker_specs()))
     server = plan.settings.server
     with (
-        bind(server.host, server.port) as listener,
-        bind_admin(server, listener) as admin,
+        take_port(server.host, server.port) as listener,
+        take_admin_port(server, listener) as admin,
     ):
-        pool = make_pool(plan, base_env)
+        pool = make_pool(plan.worker_specs(), plan.settings, base_env)
         # The fork server imports while the web stack is imported here.
         pool.launch()
         import uvloop
@@ -100,7 +100,6 @@ def _raise_file_limit(workers: int) -> None:
             hint="raise it (ulimit -Hn, LimitNOFILE=) or lower tokenizer.worker_num",
         )
     # A reload has two fleets for a moment.
-    wanted = needed + workers * FILES_A_WORKER
-    wanted = wanted if hard == resource.RLIM_INFINITY else hard
+    wanted = needed + workers * FILES_A_WORKER if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -60,8 +60,8 @@ class Serving:
         self._reloader = Reloader(self._switch, reread, self._make_app, base_env, self._watch)
         self._terminal = Terminal()
         self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
-        self._watching: set[asyncio.Task[None]] = set()
         self._failure: asyncio.Future[WorkerError] = asyncio.get_running_loop().create_future()
+        self._watching: asyncio.Task[None] | None = None
 
     def _make_app(self, plan: LaunchPlan, pool: Pool) -> ASGIApp:
         return create_app(plan, pool, self._admin_port, self._state)
@@ -73,20 +73,23 @@ class Serving:
             working = asyncio.create_task(self._work())
             obeying = asyncio.create_task(self._obey())
             try:
-                await asyncio.wait([serving, working], return_when=asyncio.FIRST_COMPLETED)
-                if working.done():
-                    working.result()
+                tasks = [serving, working, obeying]
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in (working, obeying):
+                    if task.done():
+                        task.result()
             except BaseException:
                 self._http.should_exit = self._http.force_exit = True
                 raise
             finally:
-                for task in (working, *self._watching):
-                    task.cancel()
-                await asyncio.gather(serving, working, *self._watching, return_exceptions=True)
+                self._watch_no_more()
+                working.cancel()
+                await asyncio.gather(serving, working, return_exceptions=True)
                 await self._reloader.close()
                 await self._switch.current.pool.close()
                 obeying.cancel()
                 logger.info("stopped")
+            serving.result()
 
     @contextlib.contextmanager
     def _handled_signals(self) -> Generator[None]:
@@ -139,15 +142,20 @@ class Serving:
         )
 
     def _watch(self, generation: Generation) -> None:
-        """End the server with the workers of the current generation."""
-        self._http.config.timeout_graceful_shutdown = _drain_s(generation)
-        task = asyncio.get_running_loop().create_task(self._fail_with(generation))
-        self._watching.add(task)
-        task.add_done_callback(self._watching.discard)
+        """End the server with the workers of the current generation, and of no other."""
+        if not self._state.is_draining:  # else the time is running
+            self._http.config.timeout_graceful_shutdown = _drain_s(generation)
+        self._watch_no_more()
+        self._watching = asyncio.get_running_loop().create_task(self._fail_with(generation.pool))
 
-    async def _fail_with(self, generation: Generation) -> None:
-        error = await generation.pool.failed()
-        if generation is self._switch.current and not self._failure.done():
+    def _watch_no_more(self) -> None:
+        # One that waits would keep its generation for ever.
+        if self._watching is not None:
+            self._watching.cancel()
+
+    async def _fail_with(self, pool: Pool) -> None:
+        error = await pool.failed()
+        if not self._failure.done():
             self._failure.set_result(error)
 
     async def _obey(self) -> None:

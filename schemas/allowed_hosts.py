@@ -18,7 +18,8 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 LONGEST_NAME = 253
 
 _LABEL = r"(?!-)[a-z0-9_-]{1,63}(?<!-)"
-_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*", re.ASCII)
+HOST_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*", re.ASCII)
+"""Labels in small letters with dots between them: names, and what looks like an IPv4 address."""
 _SCHEME = re.compile(r"(https?)://", re.IGNORECASE)
 _PORT = re.compile(r"(?P<host>\[[^\]]*\]|[^:]*):(?P<port>[0-9]{1,5})")
 # Resolvers take a name that ends like this for an IPv4 address in one of its many spellings.
@@ -87,7 +88,9 @@ def read_allowed_host(text: str) -> AllowedHost:
 def is_host_name(text: str) -> bool:
     """Tell whether a text in small letters is a name and no spelling of an address."""
     return (
-        len(text) <= LONGEST_NAME and _NAME.fullmatch(text) is not None and not ends_in_number(text)
+        len(text) <= LONGEST_NAME
+        and HOST_NAME.fullmatch(text) is not None
+        and not ends_in_number(text)
     )
 
 

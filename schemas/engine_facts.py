@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .engine_booleans import BooleanOutcome, read_boolean
-from .support import version_key
+from .packaged import packaged_files
+from .versions import version_key
 
 __all__ = [
     "BooleanOutcome",
@@ -29,9 +29,11 @@ __all__ = [
     "read_boolean",
 ]
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 FlagAction = Literal["store", "store_true", "boolean", "append"]
 _SWITCHES = ("store_true", "boolean")
-_FOLDER: Final = Path(__file__).parent / "engine_tables"
 T = TypeVar("T")
 
 
@@ -39,8 +41,8 @@ T = TypeVar("T")
 class FlagFacts:
     """One flag. `deprecated` says what to write instead, "" where the flag is no old name.
 
-    `computed` tells that the default is decided when the engine runs; `default` is None then.
-    `choices` is None where anything of the type is taken, or where they are not known.
+    `default` is None also where it is decided when the engine runs. `choices` is None where
+    anything of the type is taken, or where they are not known.
     """
 
     flag: str
@@ -52,7 +54,6 @@ class FlagFacts:
     nargs: str | int | None = None
     choices: tuple[str | int, ...] | None = None
     default: Any = None
-    computed: bool = False
     required: bool = False
     deprecated: str = ""
 
@@ -92,7 +93,6 @@ class EnvFacts:
     kind: str
     also: tuple[str, ...] = ()
     default: Any = None
-    computed: bool = False
     choices: tuple[str, ...] | None = None
     secret: bool = False
     deprecated_by: str = ""
@@ -162,7 +162,7 @@ class EngineTable:
         for old, new in self.renamed_prefixes.items():
             twin = self.environment.get(new + name.removeprefix(old))
             if name.startswith(old) and twin is not None:
-                return EnvFacts(name, twin.kind, twin.also, deprecated_by=twin.name)
+                return replace(twin, name=name, deprecated_by=twin.name)
         return None
 
     def owns(self, name: str) -> bool:
@@ -189,24 +189,28 @@ def engine_table(engine: str, version: str = "") -> EngineTable | None:
 @cache
 def engines() -> tuple[str, ...]:
     """Name the engines that have a table."""
-    return tuple(sorted({engine for engine, _ in _names()}))
+    return tuple(sorted({engine for engine, _ in _files()}))
 
 
 @cache
 def checked_versions(engine: str) -> tuple[str, ...]:
     """List the releases of an engine that have a table, oldest first."""
-    return tuple(sorted((v for e, v in _names() if e == engine), key=version_key))
+    return tuple(sorted((v for e, v in _files() if e == engine), key=version_key))
 
 
-def _names() -> Iterator[tuple[str, str]]:
-    for file in _FOLDER.glob("*.json"):
+@cache
+def _files() -> Mapping[tuple[str, str], Path]:
+    """Give the tables by engine and release."""
+    files: dict[tuple[str, str], Path] = {}
+    for file in packaged_files("engine_tables", ".json"):
         engine, _, version = file.name.removesuffix(".json").partition("-")
-        yield engine, version
+        files[engine, version] = file
+    return files
 
 
 @cache
 def _load(engine: str, version: str) -> EngineTable:
-    data: dict[str, Any] = json.loads((_FOLDER / f"{engine}-{version}.json").read_bytes())
+    data: dict[str, Any] = json.loads(_files()[engine, version].read_bytes())
     flags: list[dict[str, Any]] = data["flags"]
     # Of two flags for a field, the one to write today is later here, and so the one that counts.
     current = sorted(flags, key=lambda row: not row.get("deprecated"))
@@ -279,4 +283,6 @@ def _spellings(row: dict[str, Any]) -> Iterator[str]:
 
 def _tuples(row: dict[str, Any]) -> dict[str, Any]:
     lists = ("aliases", "negatives", "choices", "also")
+    # That a default is decided when the engine runs is for those who read the table.
+    row = {key: value for key, value in row.items() if key != "computed"}
     return {key: tuple(value) if key in lists else value for key, value in row.items()}

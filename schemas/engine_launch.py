@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from .provenance import Origin
-
-EngineName = Literal["sglang", "vllm"]
+from .vocabulary import EngineName
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +130,13 @@ class Stopping:
 
     With `drains` it finishes what runs after SIGTERM, so that comes first. Else the launcher
     waits until `load_path` (or, where that does not answer, the connections) say that nothing runs.
-    `drain_timeout_s` is the time for it, None for server.drain_timeout_s.
+    `drain_timeout_s` is the time for it. An engine that never `has_requests` is not waited for.
     """
 
     drains: bool
     load_path: str
-    drain_timeout_s: float | None = None
+    drain_timeout_s: float
+    has_requests: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +159,11 @@ class EngineLaunch:
     def argv(self) -> tuple[str, ...]:
         """The command, secrets in clear."""
         return (*self.head, *(word for flag in self.flags for word in flag.words))
+
+    def said_by(self, flag: str, path: str) -> str:
+        """Name what says the setting at `path`: that, or the flag in the engine's own words."""
+        paths = {each.path for each in self.flags if each.name == flag}
+        return f"{flag} in {paths.pop()}" if paths and path not in paths else path
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """What the engine finds: all that is inherited, but for what is set or taken away here."""

@@ -21,6 +21,7 @@ from .settings import FilePath, ModelPath, ProgramPath, Section, Settings
 ENV_PREFIX = "KIMI_SERVE_"
 _EXACT = 2**53  # every whole number below is a float
 
+BoundName = Literal["ge", "gt", "le", "lt", "min_length"]
 TextKind = Literal["bool", "int", "float", "str", "choice", "list", "mapping", "secret"]
 
 
@@ -79,6 +80,18 @@ class SettingField:
     def may_hold_secrets(self) -> bool:
         """Whether a value may hold a secret that nobody can tell from the rest."""
         return self.is_secret or self.path in ("engine.args", "engine.env")
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether its words are judged one by one: none may be left open."""
+        markers = self.info.metadata
+        return bool(self.choices) or any(isinstance(each, AfterValidator) for each in markers)
+
+    def bound(self, name: BoundName) -> Any:
+        """Give a bound that the setting was declared with, None without it."""
+        markers = self.info.metadata
+        bounds = (getattr(marker, name, None) for marker in markers)
+        return next((bound for bound in bounds if bound is not None), None)
 
     def validate(self, value: Any) -> Any:
         """Give `value` typed and checked against type and bounds; strict, no conversion.

@@ -5,32 +5,13 @@ The rows live in `engine_limits/*.toml`; each has the source of its knowledge.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-from .support import version_key
-
-
-@dataclass(frozen=True, slots=True)
-class VersionRange:
-    """Releases of one engine: `since` is inclusive, `until` exclusive, "" is open."""
-
-    engine: str
-    since: str
-    until: str
-
-    def covers(self, engine: str, version: str) -> bool:
-        """Say whether a release lies in the range."""
-        key = version_key(version)
-        return (
-            engine == self.engine
-            and (not self.since or key >= version_key(self.since))
-            and (not self.until or key < version_key(self.until))
-        )
+from .packaged import packaged_tables
+from .versions import VersionRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +86,7 @@ def load_limits() -> EngineLimits:
     reads: list[VariableReaders] = []
     fractions: list[StaticFraction] = []
     towers: list[VisionTower] = []
-    folder = files("kimi_serve.schemas") / "engine_limits"
-    for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if not file.name.endswith(".toml"):
-            continue
-        data: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+    for data in packaged_tables("engine_limits"):
         for row in data.get("reads", ()):
             versions = _versions(data["engine"], row)
             names = tuple(row["architectures"])

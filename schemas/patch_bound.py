@@ -31,3 +31,8 @@ def max_patches(resize: ResizeConfig) -> int:
 def patch_bytes(resize: ResizeConfig, dtype: ImageDtype) -> int:
     """Give the bytes of one patch of pixel_values."""
     return CHANNELS * resize.patch_size**2 * DTYPES[dtype].num_bytes
+
+
+def slot_bytes(resize: ResizeConfig, dtype: ImageDtype) -> int:
+    """Give the size of a slot, which may hold the pixels as base64 for a JSON answer."""
+    return 4 * -(-max_patches(resize) * patch_bytes(resize, dtype) // 3)

@@ -7,12 +7,15 @@ The sections are plain frozen models: reading profiles, variables and flags is t
 from __future__ import annotations
 
 import ipaddress
-import re
+import socket
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
+from .allowed_hosts import ends_in_number, is_host_name
 from .colour import parse_colour
+from .gpu_ids import check_gpu_ids
+from .versions import tidied
 from .vocabulary import (
     EngineKind,
     ImageDtype,
@@ -35,18 +38,37 @@ Colour = Annotated[str, AfterValidator(_check_colour)]
 
 
 def _check_host(text: str) -> str:
-    is_name = re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", text)
-    if not is_name:
-        try:
-            ipaddress.IPv6Address(text)
-        except ValueError:
-            message = f"{text!r} is not a host: write a name, an IPv4 or an IPv6 address, no port"
-            raise ValueError(message) from None
+    if not (is_host_name(text.lower()) or _is_address(text)):
+        message = f"{text[:80]!r} is not a host: write a name, an IPv4 or an IPv6 address, no port"
+        raise ValueError(message)
     return text
+
+
+def _is_address(text: str) -> bool:
+    """Say whether sockets take a text for an address, also one that is cut short: `0`, `127.1`."""
+    try:
+        if ":" in text:
+            return bool(ipaddress.IPv6Address(text))
+        # The C library stops reading at a blank.
+        is_number = ends_in_number(text) and not any(map(str.isspace, text))
+        return is_number and bool(socket.inet_aton(text))
+    except (OSError, ValueError):
+        return False
 
 
 Host = Annotated[str, AfterValidator(_check_host)]
 """A host name or address without port and brackets."""
+
+
+def _check_version(text: str | None) -> str | None:
+    return None if text is None else tidied(text)
+
+
+Version = Annotated[str | None, AfterValidator(_check_version)]
+"""A release of an engine, as its package says it; `v0.5.23` is kept as `0.5.23`."""
+
+GpuIds = Annotated[tuple[str, ...] | None, AfterValidator(check_gpu_ids)]
+"""GPUs as CUDA takes them, each once."""
 
 
 class FilePath:
@@ -242,7 +264,7 @@ class EngineSettings(Section):
     kind: EngineKind = setting(
         "none", "Who serves: the built-in workers, or an engine that is started.", flag="--engine"
     )
-    version: str | None = setting(
+    version: Version = setting(
         None, "Version of the engine, where it cannot be asked.", min_length=1
     )
     python: Annotated[str | None, ProgramPath()] = setting(
@@ -274,7 +296,7 @@ class EngineSettings(Section):
 
 
 class GpuSettings(Section):
-    ids: tuple[str, ...] | None = setting(
+    ids: GpuIds = setting(
         None,
         "GPUs to plan for and to use, by index or UUID; null asks the driver. An engine gets them "
         "as CUDA_VISIBLE_DEVICES.",

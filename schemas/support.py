@@ -5,20 +5,19 @@ The rows live in `support_rows/*.toml`; each has the source of its knowledge.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from .packaged import packaged_tables
+from .versions import VersionRange
 from .vocabulary import EngineKind
 
 if TYPE_CHECKING:
     from .worker import Device
 
 FlagEffect = Literal["honoured", "ignored", "needless"]
-_FOLDER: Final = Path(__file__).parent / "support_rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +42,10 @@ class SupportRow:
     force_preprocess: str
     source: str
 
+    @property
+    def versions(self) -> VersionRange:
+        return VersionRange(self.engine, self.since, self.until)
+
 
 @dataclass(frozen=True, slots=True)
 class SupportTable:
@@ -60,11 +63,7 @@ class SupportTable:
         """Give the row of the first architecture that the table knows, None if it knows none."""
         for architecture in architectures:
             for row in self.rows:
-                if (
-                    row.engine == engine
-                    and architecture in row.architectures
-                    and _is_in_range(version, row.since, row.until)
-                ):
+                if architecture in row.architectures and row.versions.covers(engine, version):
                     return row
         return None
 
@@ -76,44 +75,16 @@ class SupportTable:
 
     def is_known(self, engine: EngineKind, version: str) -> bool:
         """Say whether any row covers this version of the engine."""
-        return any(
-            row.engine == engine and _is_in_range(version, row.since, row.until)
-            for row in self.rows
-        )
+        return any(row.versions.covers(engine, version) for row in self.rows)
 
     def honouring(self, engine: EngineKind, version: str) -> tuple[str, ...]:
         """List the architectures for which this engine honours the flag."""
         return tuple(
             architecture
             for row in self.rows
-            if row.engine == engine
-            and row.flag == "honoured"
-            and _is_in_range(version, row.since, row.until)
+            if row.flag == "honoured" and row.versions.covers(engine, version)
             for architecture in row.architectures
         )
-
-
-def version_key(version: str) -> tuple[int, ...]:
-    """Order dotted versions by their leading numbers: "0.5.23rc1" sorts as (0, 5, 23)."""
-    numbers: list[int] = []
-    for part in version.split("."):
-        digits = "".join(_leading_digits(part))
-        if not digits:
-            break
-        numbers.append(int(digits))
-    return tuple(numbers)
-
-
-def _leading_digits(part: str) -> Iterable[str]:
-    for character in part:
-        if not ("0" <= character <= "9"):
-            return
-        yield character
-
-
-def _is_in_range(version: str, since: str, until: str) -> bool:
-    key = version_key(version)
-    return (not since or key >= version_key(since)) and (not until or key < version_key(until))
 
 
 @cache
@@ -121,8 +92,7 @@ def load_support() -> SupportTable:
     """Read the packaged table."""
     rows: list[SupportRow] = []
     newest: dict[str, str] = {}
-    for file in sorted(_FOLDER.glob("*.toml")):
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
+    for data in packaged_tables("support_rows"):
         if "newest" in data:
             newest[data["engine"]] = data["newest"]
         rows += [_row(data["engine"], entry) for entry in data["row"]]

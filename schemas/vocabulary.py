@@ -10,12 +10,21 @@ ImageFormat = Literal["jpeg", "png", "webp", "gif", "bmp", "tiff", "avif"]
 ImagePolicy = Literal["display", "checkpoint"]
 ImageDtype = Literal["float32", "bfloat16", "uint8"]
 ImageKernel = Literal["auto", "native", "pure"]
+# The setting that keeps images on the CPU, as it is written.
+FORCE_CPU = "image.force_cpu_preprocessing"
 # Why an image of a CUDA worker was redone on the CPU.
 GpuFallback = Literal["over-budget", "out-of-memory", "decoder-refused", "device-error"]
-EngineKind = Literal["none", "sglang", "vllm"]
+EngineName = Literal["sglang", "vllm"]
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
+# "none" are the built-in workers.
+EngineKind = Literal["none", EngineName]
 RestartPolicy = Literal["never", "on-failure"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
+# What stands where a secret was.
+HIDDEN = "***"
+# Begins like the variables of settings, and is none.
+LINT_FORMAT = "KIMI_SERVE_LINT_FORMAT"
 
 # A tokenizer is called by its file; where a checkpoint has both, the first is read.
 TokenizerKind = Literal["tokenizer.json", "tiktoken.model"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from PIL import Image
 
-from kimi_serve.schemas.worker import ImageRules, ResizeConfig
+from kimi_serve.schemas.worker import ImageRules, ResizeConfig, WorkerSpec
 
 DATA = Path(__file__).parent / "data"
 ALL_FORMATS = ("jpeg", "png", "webp", "gif", "bmp", "tiff", "avif")
@@ -34,6 +34,11 @@ DISPLAY = ImageRules(
     max_bytes=64 * 2**20,
     formats=ALL_FORMATS,
 )
+SPEC = WorkerSpec(
+    index=0, decode_device="cpu", preprocess_device="cpu", resize=KIMI, rules=DISPLAY,
+    tokenizer=None, slots=3, slot_bytes=1, memory_bytes=0, env=(), log_level="info",
+    log_format="text",
+)  # fmt: skip
 
 
 def load_json(name: str) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+from kimi_serve.schemas.fields import ENV_PREFIX, setting_fields
 from kimi_serve.schemas.provenance import Origin
 
 from ..resolver.engine_view import OWNED
@@ -10,8 +13,7 @@ from .writer import Writer
 
 MIB = 2**20
 API_KEY = "server.api_key"
-API_KEY_VARIABLE = "KIMI_SERVE_SERVER__API_KEY"
-OURS = "KIMI_SERVE_"
+DRAIN = "server.drain_timeout_s"
 
 _MODEL_REASONS = {
     "model.revision": "the revision of the hub id",
@@ -81,14 +83,14 @@ def whole_mib(situation: Situation) -> tuple[int, str]:
 def take_own_variables_away(writer: Writer) -> None:
     """Keep kimi-serve's own variables from the engine: they may hold secrets."""
     for name in sorted(writer.situation.env or ()):
-        if name.startswith(OURS):
+        if name.startswith(ENV_PREFIX):
             reason = "a variable of kimi-serve, and perhaps a secret"
             writer.variable(name, "", reason, None, origin=Origin("env", name))
 
 
 def key_variable(situation: Situation) -> str:
     """Name the variable that stands for the API key where it is shown."""
-    return situation.loaded.references.get(API_KEY, API_KEY_VARIABLE)
+    return situation.loaded.references.get(API_KEY, setting_fields()[API_KEY].env_name)
 
 
 def api_key(situation: Situation) -> str | None:
@@ -97,13 +99,15 @@ def api_key(situation: Situation) -> str | None:
     return None if key is None else key.get_secret_value()
 
 
-def drain_seconds(situation: Situation) -> float:
-    """Give the time to finish requests that vLLM is told, also where engine.args alone say it."""
-    given = situation.given("server.drain_timeout_s")
-    try:
-        return situation.settings.server.drain_timeout_s if given is None else float(given.text)
-    except ValueError:
-        return situation.settings.server.drain_timeout_s
+def drain_seconds(situation: Situation) -> int:
+    """Give the whole seconds to finish requests that vLLM has, also where engine.args say them."""
+    said = None if situation.is_set(DRAIN) else situation.whole(situation.given(DRAIN))
+    return math.ceil(situation.settings.server.drain_timeout_s) if said is None else said
+
+
+def rounding(seconds: float) -> str:
+    """Own up to a time that is told in whole seconds, in a clause; "" for one that is whole."""
+    return "" if seconds == int(seconds) else f", {seconds:g} s rounded up to whole ones"
 
 
 def is_on(situation: Situation, switch: str) -> bool:
@@ -116,6 +120,11 @@ def node_rank(situation: Situation) -> int:
     """Give the rank of this machine, also where engine.args alone say it."""
     given = situation.given("engine.nodes.rank")
     return situation.whole(given) or 0
+
+
+def is_behind_the_first(situation: Situation) -> bool:
+    """Say whether this is one of several machines, and not the one that clients ask."""
+    return node_count(situation) > 1 and node_rank(situation) > 0
 
 
 def node_count(situation: Situation) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kimi_serve.schemas.engine_names import HEALTH_TIMEOUT, IPC_SWITCH, OLD_SWITCH, SWITCH, VISIBLE
-from kimi_serve.schemas.vocabulary import EngineKind
+from kimi_serve.schemas.vocabulary import ENGINES, EngineName
 
 Table = Mapping[str, Mapping[str, tuple[str, ...]]]
 
@@ -115,11 +115,10 @@ WITHOUT: Mapping[str, Mapping[str, str]] = {
 """Settings that an engine cannot be told, each with what it does instead."""
 
 
-def engine_words(path: str) -> list[tuple[EngineKind, str]]:
+def engine_words(path: str) -> list[tuple[EngineName, str]]:
     """Say what the setting at `path` becomes for each engine; nothing for what only we read."""
-    kinds: tuple[EngineKind, ...] = ("sglang", "vllm")
-    found: list[tuple[EngineKind, str]] = []
-    for kind in kinds:
+    found: list[tuple[EngineName, str]] = []
+    for kind in ENGINES:
         if path in EQUIVALENTS[kind]:
             found.append((kind, ", ".join(EQUIVALENTS[kind][path])))
         elif path in WITHOUT[kind]:

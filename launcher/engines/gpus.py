@@ -12,7 +12,8 @@ from . import common
 from .writer import Writer
 
 IDS = "gpu.ids"
-_WIDTHS = {
+# The flags that say over how many GPUs an engine spreads: tensor, pipeline, replicas.
+WIDTHS = {
     "sglang": ("--tp-size", "--pp-size", "--dp-size"),
     "vllm": ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size"),
 }
@@ -45,7 +46,7 @@ def needed_gpus(situation: Situation) -> Needed | None:
     is_elsewhere = any(situation.flag(flag) for flag in _ELSEWHERE)
     if is_elsewhere or (device is not None and not device.text.startswith("cuda")):
         return None
-    asked = [each for flag in _WIDTHS[situation.kind] if (each := _width(situation, flag))]
+    asked = [each for flag in WIDTHS[situation.kind] if (each := _width(situation, flag))]
     number = 1
     for each in asked:
         number *= situation.whole(each) or 1

@@ -6,10 +6,10 @@ from kimi_serve.schemas.engine_launch import (
     EngineFlag,
     EngineInstall,
     EngineLaunch,
-    EngineName,
     Readiness,
     Stopping,
 )
+from kimi_serve.schemas.vocabulary import EngineName
 
 from ..resolver.devices import Devices
 from ..resolver.situation import Situation
@@ -77,7 +77,7 @@ def _readiness(
 ) -> Readiness:
     if _answers_nobody(situation):
         return Readiness("", (), 1, "", 0)
-    if _is_behind_the_first(situation):
+    if common.is_behind_the_first(situation):
         # The first machine alone has clients; a dummy answers here, whatever the rest does.
         return Readiness(_url(flags, host, port), ("/health",), 1, "", 0, required=False)
     if _speaks_grpc(situation):
@@ -95,15 +95,9 @@ def _readiness(
     return Readiness(url, ("/health",), answers, "", 0)
 
 
-def _is_behind_the_first(situation: Situation) -> bool:
-    return common.node_count(situation) > 1 and common.node_rank(situation) > 0
-
-
 def _answers_nobody(situation: Situation) -> bool:
     """Say whether nothing listens: vLLM's machines behind the first only compute."""
-    if situation.kind != "vllm":
-        return False
-    return is_headless(situation) or situation.flag("--headless") is not None
+    return situation.kind == "vllm" and is_headless(situation)
 
 
 def _socket_file(situation: Situation) -> str:
@@ -152,12 +146,12 @@ def _stopping(situation: Situation) -> Stopping:
 
     A machine behind the first has no requests to finish, and SGLang's waits there for ever.
     """
-    if _is_behind_the_first(situation):
-        return Stopping(drains=False, load_path="")
+    drain_s = situation.settings.server.drain_timeout_s
+    if common.is_behind_the_first(situation) or _answers_nobody(situation):
+        return Stopping(False, "", drain_s, has_requests=False)
     if situation.kind == "vllm":
         seconds = common.drain_seconds(situation)
-        drains = seconds > 0 and not is_headless(situation)
-        return Stopping(drains=drains, load_path="", drain_timeout_s=seconds)
-    if situation.kind == "sglang" and situation.num_workers > 1 and not _speaks_grpc(situation):
-        return Stopping(drains=False, load_path="/v1/loads")
-    return Stopping(drains=True, load_path="")
+        return Stopping(seconds > 0, "", seconds)
+    if situation.num_workers > 1 and not _speaks_grpc(situation):
+        return Stopping(False, "/v1/loads", drain_s)
+    return Stopping(True, "", drain_s)

@@ -88,29 +88,37 @@ def _workers(writer: Writer) -> None:
 
 def _images(writer: Writer, devices: Devices) -> None:
     situation = writer.situation
-    forced, row = situation.forced, situation.row
-    is_honoured = row is not None and row.flag == "honoured"
-    is_open = row is None and situation.has_images and forced is not None
-    reason = "the old name overwrites today's in the engine"
-    writer.take_away(OLD_SWITCH, FLAG, reason)
-    if is_honoured or is_open:
-        value = "1" if forced is not None else "0"
-        reason = f"images are decoded on {_place(devices.decode.value)}; nobody checked this model"
-        if is_honoured:
-            reason = (
-                f"decode on {_place(devices.decode.value)}, "
-                f"preprocess on {_place(devices.preprocess.value)}, as planned"
-            )
-        writer.variable(SWITCH, FLAG, reason, value, origin=_forced_origin(situation))
-    elif SWITCH in (situation.env or {}) and SWITCH not in situation.settings.engine.env:
-        reason = f"it does nothing for {situation.architecture} on {situation.engine_name}"
-        writer.take_away(SWITCH, FLAG, reason)
-    if forced is not None and is_honoured:
+    _switch(writer, devices)
+    if situation.forced is not None and _honours_switch(situation):
         _forced(writer)
     if situation.is_set("image.max_per_request"):
         limit = json.dumps({"image": situation.settings.image.max_per_request})
         reason = "the most images in one request"
         writer.flag("--limit-mm-data-per-request", "image.max_per_request", reason, limit)
+
+
+def _switch(writer: Writer, devices: Devices) -> None:
+    """Say on which device images are, or take away what would say it for nothing."""
+    situation, forced = writer.situation, writer.situation.forced
+    writer.take_away(OLD_SWITCH, FLAG, "the old name overwrites today's in the engine")
+    is_open = situation.row is None and situation.has_images and forced is not None
+    if _honours_switch(situation) or is_open:
+        value, reason = "0" if forced is None else "1", _switch_reason(situation, devices)
+        writer.variable(SWITCH, FLAG, reason, value, origin=_forced_origin(situation))
+    elif SWITCH in (situation.env or {}) and SWITCH not in situation.settings.engine.env:
+        reason = f"it does nothing for {situation.architecture} on {situation.engine_name}"
+        writer.take_away(SWITCH, FLAG, reason)
+
+
+def _honours_switch(situation: Situation) -> bool:
+    return situation.row is not None and situation.row.flag == "honoured"
+
+
+def _switch_reason(situation: Situation, devices: Devices) -> str:
+    decode, preprocess = _place(devices.decode.value), _place(devices.preprocess.value)
+    if _honours_switch(situation):
+        return f"decode on {decode}, preprocess on {preprocess}, as planned"
+    return f"images are decoded on {decode}; nobody checked this model"
 
 
 def _forced(writer: Writer) -> None:

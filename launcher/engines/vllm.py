@@ -43,7 +43,7 @@ def write_vllm(situation: Situation) -> Writer:
 def is_headless(situation: Situation) -> bool:
     """Say whether this machine only computes for the first one."""
     is_told = common.is_on(situation, "--headless")
-    return is_told or (common.node_count(situation) > 1 and common.node_rank(situation) > 0)
+    return is_told or common.is_behind_the_first(situation)
 
 
 def _model(writer: Writer) -> None:
@@ -67,10 +67,10 @@ def _serving(writer: Writer) -> None:
         reason = "clients must send it; a command line would show it to every user of the host"
         secret = common.key_variable(situation)
         writer.variable("VLLM_API_KEY", common.API_KEY, reason, key, secret=secret)
-    path = "server.drain_timeout_s"
-    seconds = math.ceil(situation.settings.server.drain_timeout_s)
+    seconds = common.drain_seconds(situation)
     reason = "the time to finish requests after SIGTERM; the default cuts them"
-    writer.flag("--shutdown-timeout", path, reason, str(seconds))
+    reason += common.rounding(situation.settings.server.drain_timeout_s)
+    writer.flag("--shutdown-timeout", common.DRAIN, reason, str(seconds))
     _servers(writer)
 
 
@@ -134,9 +134,7 @@ def _media(writer: Writer) -> None:
         writer.variable("VLLM_MAX_MEDIA_DOWNLOAD_SIZE_MB", "media.max_bytes", reason, str(mib))
     if situation.is_set("media.timeout_s"):
         seconds = math.ceil(media.timeout_s)
-        reason = "seconds to fetch one image"
-        if seconds != media.timeout_s:
-            reason += f", {media.timeout_s:g} rounded up to whole ones"
+        reason = "seconds to fetch one image" + common.rounding(media.timeout_s)
         writer.variable("VLLM_IMAGE_FETCH_TIMEOUT", "media.timeout_s", reason, str(seconds))
     if situation.is_set("media.max_redirects"):
         is_allowed = media.max_redirects > 0

@@ -33,7 +33,7 @@ from ..version import VERSION
 from . import answers, api, openapi
 from .admission import Hold
 from .clients import SendDeadline, while_connected
-from .image_cache import ImageCache
+from .image_cache import PlanImages
 from .media import Media
 from .metrics import Metrics
 from .middleware import (
@@ -74,19 +74,19 @@ def create_app(
         # A redirect would repeat the request's own Host and path.
         redirect_slashes=False,
     )
-    front = _Front(plan, pool, state or FrontState(plan, pool))
+    app.state.front = front = _Front(plan, pool, state or FrontState(plan, pool))
     app.add_exception_handler(RequestError, _on_request_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(Exception, _on_unexpected)
     _add_middleware(app, plan.settings.server, front.metrics, admin_port)
-    app.post("/v1/preprocess", **openapi.PREPROCESS)(front.preprocess)
-    app.post("/tokenize", **openapi.TOKENIZE)(front.tokenize)
-    app.get("/health", **openapi.HEALTH)(front.health)
-    app.get("/ready", **openapi.READY)(front.ready)
-    app.get("/v1/models", **openapi.MODELS)(front.models)
+    app.post("/v1/preprocess", **openapi.PREPROCESS)(preprocess)
+    app.post("/tokenize", **openapi.TOKENIZE)(tokenize)
+    app.get("/health", **openapi.HEALTH)(health)
+    app.get("/ready", **openapi.READY)(ready)
+    app.get("/v1/models", **openapi.MODELS)(models)
     is_shown = admin_port is None
-    app.get("/metrics", include_in_schema=is_shown, **openapi.METRICS)(front.show_metrics)
-    app.get("/server_info", include_in_schema=is_shown, **openapi.SERVER_INFO)(front.server_info)
+    app.get("/metrics", include_in_schema=is_shown, **openapi.METRICS)(show_metrics)
+    app.get("/server_info", include_in_schema=is_shown, **openapi.SERVER_INFO)(server_info)
     return app
 
 
@@ -105,23 +105,66 @@ def _add_middleware(
     app.add_middleware(SafeHeaders)
 
 
+# The routes. They are no methods of the front: FastAPI remembers every function that it was ever
+# given, and with a method its front, that is the plan and the workers before each reload.
+
+
+async def preprocess(request: Request) -> Response:
+    """Decode and preprocess the images of a chat, or images alone, and tokenise the chat."""
+    return await _front(request).preprocess(request)
+
+
+async def tokenize(request: Request) -> JSONResponse:
+    """Tokenise one text, or a chat without images."""
+    return await _front(request).tokenize(request)
+
+
+async def health() -> dict[str, str]:
+    """Say that the front answers."""
+    return {"status": "ok"}
+
+
+async def ready(request: Request) -> JSONResponse:
+    """Say whether work is taken: 503 until all workers were ready, and when none is left."""
+    return _front(request).ready()
+
+
+async def show_metrics(request: Request) -> Response:
+    """Show counters in Prometheus's text format."""
+    return Response(_front(request).metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+async def models(request: Request) -> dict[str, Any]:
+    """List the one model."""
+    return _front(request).models()
+
+
+async def server_info(request: Request) -> dict[str, Any]:
+    """Show the plan, redacted, and what every worker reported of itself."""
+    return _front(request).server_info()
+
+
+def _front(request: Request) -> _Front:
+    front = request.app.state.front
+    assert isinstance(front, _Front)
+    return front
+
+
 class _Front:
-    """The routes and the state they share."""
+    """What the routes of one plan share, and their work."""
 
     def __init__(self, plan: LaunchPlan, pool: Pool, state: FrontState) -> None:
         self._plan = plan
         self._settings = plan.settings
         self._pool = pool
         self._model = plan.settings.model.served_name or plan.checkpoint.name
-        self._cache = _cache_of(plan)
-        state.follow(plan, pool, self._cache)
+        self._kept = _kept_images(plan, state)
         self._state = state
         self._admission = state.admission
         self.metrics = state.metrics
         self._media = Media(plan.settings, self._admission, self.metrics.count_media)
 
     async def preprocess(self, request: Request) -> Response:
-        """Decode and preprocess the images of a chat, or images alone, and tokenise the chat."""
         is_safetensors = answers.accepts_safetensors(request.headers.get("accept", ""))
         make = answers.safetensors_body if is_safetensors else answers.json_body
         media_type = answers.SAFETENSORS if is_safetensors else "application/json"
@@ -140,7 +183,7 @@ class _Front:
                         self._settings.server.max_response_bytes,
                         self._settings.server.max_queued_bytes,
                     ),
-                    cache=self._cache,
+                    kept=self._kept,
                     media=self._media,
                 )
                 done = await while_connected(request, doing)
@@ -151,7 +194,6 @@ class _Front:
             return hold.response(chunks, media_type)
 
     async def tokenize(self, request: Request) -> JSONResponse:
-        """Tokenise one text, or a chat without images."""
         async with self._served(request, api.TokenizeRequest) as asked:
             _, ids = await while_connected(request, self._tokens(asked))
         tokens = array("i")
@@ -173,12 +215,7 @@ class _Front:
         check_text(prompt, self._settings)
         return await self._pool.prompt(prompt, 0)
 
-    async def health(self) -> dict[str, str]:
-        """Say that the front answers."""
-        return {"status": "ok"}
-
-    async def ready(self) -> JSONResponse:
-        """Say whether work is taken: 503 until all workers were ready, and when none is left."""
+    def ready(self) -> JSONResponse:
         usable = self._pool.num_usable
         is_ready = self._pool.has_started and usable > 0 and not self._state.is_draining
         body = {
@@ -188,17 +225,11 @@ class _Front:
         }
         return JSONResponse(body, 200 if is_ready else 503)
 
-    async def show_metrics(self) -> Response:
-        """Show counters in Prometheus's text format."""
-        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
-
-    async def models(self) -> dict[str, Any]:
-        """List the one model."""
+    def models(self) -> dict[str, Any]:
         entry = {"id": self._model, "object": "model", "created": self._state.started}
         return {"object": "list", "data": [entry | {"owned_by": "kimi-serve"}]}
 
-    async def server_info(self) -> dict[str, Any]:
-        """Show the plan, redacted, and what every worker reported of itself."""
+    def server_info(self) -> dict[str, Any]:
         workers = [
             (asdict(snapshot.report) if snapshot.report else {})
             | {"index": snapshot.index, "pid": snapshot.pid, "state": snapshot.state}
@@ -240,12 +271,10 @@ class _Front:
             raise DeadlineError(message) from None
 
 
-def _cache_of(plan: LaunchPlan) -> ImageCache | None:
-    size = plan.settings.image.cache_bytes
-    if size == 0 or not plan.worker_specs():
+def _kept_images(plan: LaunchPlan, state: FrontState) -> PlanImages | None:
+    if plan.settings.image.cache_bytes == 0 or not plan.worker_specs():
         return None
-    spec = plan.worker_specs()[0]
-    return ImageCache(size, spec.rules, spec.resize)
+    return PlanImages(state.cache, plan.worker_specs()[0])
 
 
 def _parse(kind: type[Body], body: bytes) -> Body:

@@ -13,16 +13,22 @@ import json
 import struct
 from collections import OrderedDict
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from kimi_serve.schemas.image_facts import ImageFacts
 from kimi_serve.schemas.messages import PixelEncoding
-from kimi_serve.schemas.worker import ImageRules, ResizeConfig
+from kimi_serve.schemas.worker import WorkerSpec
 
 # Key, facts, two objects and their place in the table: 1.1 KiB measured, counted with every entry.
 ENTRY_OVERHEAD_BYTES = 2048
 # Hashing lets go of the interpreter lock; below this a thread costs more than it frees.
 _HASHED_INLINE_BYTES = 1 << 18
 _LENGTH = struct.Struct("<Q")
+# What of a worker's spec says nothing of the pixels that it makes.
+_WITHOUT_EFFECT = (
+    *("index", "tokenizer", "slots", "slot_bytes", "memory_bytes", "gpu_budget_bytes"),
+    *("log_level", "log_format"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +40,10 @@ class CachedImage:
 
 
 class ImageCache:
-    """The images last used, within `max_bytes` of memory; for one event loop."""
+    """The images last used, within a bound of memory, through every reload; for one event loop."""
 
-    def __init__(self, max_bytes: int, rules: ImageRules, resize: ResizeConfig) -> None:
-        # All that a worker is told about images, so that no setting can be forgotten here.
-        settings = json.dumps([asdict(rules), asdict(resize)], sort_keys=True).encode()
-        self._settings = _LENGTH.pack(len(settings)) + settings
-        self._max_bytes = max_bytes
+    def __init__(self) -> None:
+        self._max_bytes = 0
         self._entries: OrderedDict[bytes, CachedImage] = OrderedDict()
         self.held_bytes = 0
         self.hits = 0
@@ -50,20 +53,10 @@ class ImageCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    async def key(self, content: bytes, encoding: PixelEncoding, *, is_file: bool = False) -> bytes:
-        """Give the whole sha256 of the whole content, the settings and the form of the pixels.
-
-        A reference and a file may be the same bytes and mean different images.
-        """
-        if len(content) < _HASHED_INLINE_BYTES:
-            return self._digest(content, encoding, is_file)
-        return await asyncio.to_thread(self._digest, content, encoding, is_file)
-
-    def _digest(self, content: bytes, encoding: PixelEncoding, is_file: bool) -> bytes:
-        digest = hashlib.sha256(self._settings)
-        digest.update(encoding.encode() + (b"\1" if is_file else b"\0"))
-        digest.update(content)
-        return digest.digest()
+    def limit(self, max_bytes: int) -> None:
+        """Keep no more than this from now on."""
+        self._max_bytes = max_bytes
+        self._make_room(0)
 
     def get(self, key: bytes) -> CachedImage | None:
         """Give what is kept, and count a hit or a miss."""
@@ -80,12 +73,46 @@ class ImageCache:
         size = _size(image)
         if size > self._max_bytes or key in self._entries:
             return
+        self._make_room(size)
+        self._entries[key] = image
+        self.held_bytes += size
+
+    def _make_room(self, size: int) -> None:
         while self.held_bytes + size > self._max_bytes:
             _, oldest = self._entries.popitem(last=False)
             self.held_bytes -= _size(oldest)
             self.evictions += 1
-        self._entries[key] = image
-        self.held_bytes += size
+
+
+class PlanImages:
+    """The images of the cache that the workers of one plan made, or would make alike."""
+
+    def __init__(self, cache: ImageCache, spec: WorkerSpec) -> None:
+        self.cache = cache
+        self._settings = _settings(spec)
+
+    async def key(self, content: bytes, encoding: PixelEncoding, *, is_file: bool = False) -> bytes:
+        """Give the whole sha256 of the whole content, the settings and the form of the pixels.
+
+        A reference and a file may be the same bytes and mean different images.
+        """
+        if len(content) < _HASHED_INLINE_BYTES:
+            return self._digest(content, encoding, is_file)
+        return await asyncio.to_thread(self._digest, content, encoding, is_file)
+
+    def _digest(self, content: bytes, encoding: PixelEncoding, is_file: bool) -> bytes:
+        digest = hashlib.sha256(self._settings)
+        digest.update(encoding.encode() + (b"\1" if is_file else b"\0"))
+        digest.update(content)
+        return digest.digest()
+
+
+def _settings(spec: WorkerSpec) -> bytes:
+    """Write all that a worker is told, but what is known to have no effect: none is forgotten."""
+    told: dict[str, Any] = asdict(spec)
+    settings = {name: value for name, value in told.items() if name not in _WITHOUT_EFFECT}
+    text = json.dumps(settings, sort_keys=True).encode()
+    return _LENGTH.pack(len(text)) + text
 
 
 def _size(image: CachedImage) -> int:

@@ -1,4 +1,7 @@
-"""What the front keeps when a reload puts another plan and other workers behind it."""
+"""What the front keeps when a reload puts another plan and other workers behind it.
+
+Nothing of a plan before stays with it.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,25 @@ from .metrics import Metrics
 
 
 class FrontState:
-    """Bytes held, counters, and how often the plan was read."""
+    """Bytes held, images kept, counters, and how often the plan was read."""
 
     def __init__(self, plan: LaunchPlan, pool: Pool) -> None:
         server = plan.settings.server
         self.admission = Admission(server.max_body_bytes, server.max_queued_bytes)
+        self.cache = ImageCache()
         self.metrics = Metrics(pool, self.admission, None)
         self.started = int(time.time())
         self.generation = 1
         # Whether the server is about to stop: every answer ends its connection.
         self.is_draining = False
+        self.follow(plan, pool)
 
-    def follow(self, plan: LaunchPlan, pool: Pool, cache: ImageCache | None) -> None:
-        """Bound and show what a new plan and its workers do."""
+    def follow(self, plan: LaunchPlan, pool: Pool) -> None:
+        """Bound and show what a plan and its workers do, from the moment they serve."""
         server = plan.settings.server
         self.admission.limit(
             server.max_body_bytes, server.max_queued_bytes, server.max_queued_requests
         )
-        self.metrics.follow(pool, self.admission, cache)
+        self.cache.limit(plan.settings.image.cache_bytes)
+        is_kept = plan.settings.image.cache_bytes > 0
+        self.metrics.follow(pool, self.admission, self.cache if is_kept else None)

@@ -20,7 +20,7 @@ from kimi_serve.schemas.settings import Settings
 
 from .admission import Hold
 from .api import PreprocessRequest, TokenizeRequest
-from .image_cache import CachedImage, ImageCache
+from .image_cache import CachedImage, PlanImages
 from .media import Media, RequestImages
 
 _COPIED_BYTES = 1 << 20
@@ -106,7 +106,7 @@ async def run_work(
     encoding: PixelEncoding,
     max_response_bytes: int,
     media: Media,
-    cache: ImageCache | None = None,
+    kept: PlanImages | None = None,
 ) -> Preprocessed:
     """Process all images and the prompt at the same time; the first fault ends the rest.
 
@@ -119,20 +119,20 @@ async def run_work(
         hold.take(nbytes)
 
     async def processed(content: bytes, is_file: bool) -> _Image:
-        key = b"" if cache is None else await cache.key(content, encoding, is_file=is_file)
-        kept = None if cache is None else cache.get(key)
-        if kept is not None:
-            admit(len(kept.pixels))
-            return kept.facts, kept.pixels, True
+        key = b"" if kept is None else await kept.key(content, encoding, is_file=is_file)
+        found = None if kept is None else kept.cache.get(key)
+        if found is not None:
+            admit(len(found.pixels))
+            return found.facts, found.pixels, True
         lease = await pool.lease(content, encoding, is_file=is_file, request=hold)
         hold.keep(lease)
         admit(len(lease))
         facts = lease.result.image
-        if cache is None:
+        if kept is None:
             return facts, lease, False
         copied = await _copy(lease)
         lease.release()
-        cache.put(key, CachedImage(facts, copied))
+        kept.cache.put(key, CachedImage(facts, copied))
         return facts, copied, False
 
     async def one_image(files: RequestImages, index: int, reference: str) -> _Image:

@@ -15,7 +15,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from kimi_serve.schemas.engine_launch import EngineInstall, EngineName
+from kimi_serve.schemas.engine_launch import EngineInstall
+from kimi_serve.schemas.vocabulary import EngineName
 
 TIMEOUT_S = 10.0
 

@@ -1,4 +1,4 @@
-"""What this machine offers: cores, memory and CUDA devices. The only module that asks it.
+"""What this machine offers to a plan: cores, memory and CUDA devices.
 
 GPUs are counted by NVML or by their device files; no CUDA context is ever made.
 """

@@ -13,8 +13,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from kimi_serve.schemas.budget import GpuBudget, MemoryBudget
 from kimi_serve.schemas.errors import PlanError
+from kimi_serve.schemas.vocabulary import FORCE_CPU
 
-from ..budget.sentences import FLAG, gib, verdict
+from ..budget.sentences import gib, verdict
 
 _SCALE = 2
 _SIZE = (900, 560)
@@ -167,7 +168,7 @@ def _head(pen: ImageDraw.ImageDraw, gpu: GpuBudget) -> None:
     _text(pen, (20 * _SCALE, 34 * _SCALE), f"{gpu.name}: {verdict(gpu)}", _INK, 18, "ls")
     x = 20.0 * _SCALE
     each = (
-        (_OFF, f"{FLAG} off, {gpu.unforced_worker_mib} MiB a worker"),
+        (_OFF, f"{FORCE_CPU} off, {gpu.unforced_worker_mib} MiB a worker"),
         (_ON, f"on, {gpu.forced_worker_mib} MiB a worker"),
         (_LIMIT, f"end of memory, {gib(gpu.total_mib or 0)}"),
         ("", "the plan"),

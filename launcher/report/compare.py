@@ -9,19 +9,28 @@ from kimi_serve.schemas.plan import LaunchPlan
 
 from ..secrets.given import secrets_of_settings
 from .engine import command_lines, variable_lines, watch_lines
-from .render import decisions_of, finding_lines, plan_json
+from .render import decisions_of, finding_lines, plan_json, shown
 from .shell import flag_words, on_one_line, variable_word
 from .words import columns, show
 
 _NAMES = ("model", "worker_num", "decode_device", "preprocess_device")
 
 
-def compare_text(plans: Mapping[str, LaunchPlan], left_out: Mapping[str, Sequence[str]]) -> str:
-    """Give plans by engine for a reader: what differs in columns, then each command."""
+def compare_text(
+    plans: Mapping[str, LaunchPlan],
+    left_out: Mapping[str, Sequence[str]],
+    *,
+    changed_only: bool = False,
+) -> str:
+    """Give plans by engine for a reader: what differs in columns, then each command.
+
+    `changed_only` leaves out settings that nobody set.
+    """
+    settings = _mapping_rows(plans, changed_only)
     blocks: dict[str, list[str]] = {
         "engines": columns([("", *map(_title, plans.values())), *_decision_rows(plans)]),
         "reasons": _reason_lines(plans),
-        "settings": columns([("", *plans), *_mapping_rows(plans)]),
+        "settings": columns([("", *plans), *settings]) if settings else [],
         "left out": [
             f"  {engine}: {', '.join(paths)}, which are words of another engine"
             for engine, paths in left_out.items()
@@ -54,7 +63,8 @@ def compare_json(
             for engine, data in whole.items()
         },
         "settings": {
-            path: dict(zip(plans, words, strict=True)) for path, *words in _mapping_rows(plans)
+            path: dict(zip(plans, words, strict=True))
+            for path, *words in _mapping_rows(plans, changed_only)
         },
     }
 
@@ -68,8 +78,7 @@ def _decision_rows(plans: Mapping[str, LaunchPlan]) -> list[tuple[str, ...]]:
         (name, *(show(decisions_of(plan)[name].value) for plan in plans.values()))
         for name in _NAMES
     ]
-    counts = {"findings": [str(len(plan.findings)) for plan in plans.values()]}
-    return [*rows, *((name, *values) for name, values in counts.items())]
+    return [*rows, ("findings", *(str(len(plan.findings)) for plan in plans.values()))]
 
 
 def _reason_lines(plans: Mapping[str, LaunchPlan]) -> list[str]:
@@ -81,10 +90,10 @@ def _reason_lines(plans: Mapping[str, LaunchPlan]) -> list[str]:
     return columns(rows)
 
 
-def _mapping_rows(plans: Mapping[str, LaunchPlan]) -> list[tuple[str, ...]]:
+def _mapping_rows(plans: Mapping[str, LaunchPlan], changed_only: bool) -> list[tuple[str, ...]]:
     """Give what each setting becomes, a column for each engine, in the order of the settings."""
     said = {engine: _said(plan) for engine, plan in plans.items()}
-    order = [value.path for plan in plans.values() for value in plan.values]
+    order = [value.path for plan in plans.values() for value in shown(plan, changed_only)]
     paths = [path for path in dict.fromkeys(order) if any(path in words for words in said.values())]
     return [(path, *(words.get(path, "-") for words in said.values())) for path in paths]
 

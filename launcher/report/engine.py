@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from kimi_serve.schemas.engine_launch import EngineFlag, EngineLaunch, EngineVariable
+from kimi_serve.schemas.engine_launch import EngineFlag, EngineLaunch, EngineVariable, Stopping
 from kimi_serve.schemas.plan import LaunchPlan
 from kimi_serve.schemas.provenance import Origin
 
@@ -49,19 +49,12 @@ def watch_lines(plan: LaunchPlan) -> list[str]:
     if plan.launch is None:
         return []
     engine = plan.settings.engine
-    drain_s = _drain_s(plan, plan.launch)
     return columns(
         [
             ("ready", f"{_ready(plan.launch)}, within {engine.startup_timeout_s:g} s"),
-            ("stop", _stop(plan.launch, drain_s, engine.kill_timeout_s)),
+            ("stop", _stop(plan.launch.stopping, engine.kill_timeout_s)),
         ]
     )
-
-
-def _drain_s(plan: LaunchPlan, launch: EngineLaunch) -> float:
-    """Give the time to finish requests: what the engine is told, where that is its own."""
-    told = launch.stopping.drain_timeout_s
-    return plan.settings.server.drain_timeout_s if told is None else told
 
 
 def _ready(launch: EngineLaunch) -> str:
@@ -83,14 +76,15 @@ def _ready(launch: EngineLaunch) -> str:
     return text
 
 
-def _stop(launch: EngineLaunch, drain_s: float, kill_s: float) -> str:
+def _stop(stopping: Stopping, kill_s: float) -> str:
     kill = f"then SIGKILL to the group after {kill_s:g} s"
-    if launch.stopping.drains:
-        return f"SIGTERM, upon which it finishes what runs within {drain_s:g} s, {kill}"
-    if launch.stopping.load_path:
+    drain_s = f"{stopping.drain_timeout_s:g} s"
+    if stopping.drains:
+        return f"SIGTERM, upon which it finishes what runs within {drain_s}, {kill}"
+    if stopping.load_path:
         return (
-            f"wait until {launch.stopping.load_path} says that nothing runs, {drain_s:g} s at "
-            f"most, then SIGTERM, {kill}"
+            f"wait until {stopping.load_path} says that nothing runs, {drain_s} at most, then "
+            f"SIGTERM, {kill}"
         )
     return f"SIGTERM at once, {kill}"
 
@@ -111,10 +105,7 @@ def launch_json(plan: LaunchPlan) -> dict[str, Any] | None:
         "readiness": asdict(launch.readiness)
         | {"timeout_s": plan.settings.engine.startup_timeout_s},
         "stopping": asdict(launch.stopping)
-        | {
-            "drain_timeout_s": _drain_s(plan, launch),
-            "kill_timeout_s": plan.settings.engine.kill_timeout_s,
-        },
+        | {"kill_timeout_s": plan.settings.engine.kill_timeout_s},
         "install": None if plan.install is None else asdict(plan.install),
     }
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kimi_serve.schemas.errors import ConfigError
-from kimi_serve.schemas.fields import SettingField, sections, setting_fields
-from kimi_serve.schemas.plan import LaunchPlan, LoadedSettings, SettingValue
+from kimi_serve.schemas.fields import BoundName, SettingField, sections, setting_fields
+from kimi_serve.schemas.plan import LoadedSettings, SettingValue
 
 from ..engines.equivalents import engine_words
 from ..secrets.given import secrets_of_settings
@@ -14,15 +14,21 @@ from ..sources.suggest import suggest_path
 from .redact import redacted
 from .words import columns, show
 
-_BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "min_length": "length >="}
+_BOUNDS: dict[BoundName, str] = {
+    "ge": ">=",
+    "gt": ">",
+    "le": "<=",
+    "lt": "<",
+    "min_length": "length >=",
+}
 
 
-def explain_text(settings: LaunchPlan | LoadedSettings, path: str) -> str:
+def explain_text(loaded: LoadedSettings, path: str) -> str:
     """Give everything about the setting at dotted `path`; raises ConfigError for an unknown one."""
     field = setting_fields().get(path)
     if field is None:
         raise _unknown(path)
-    value = next(value for value in redacted(settings.values) if value.path == path)
+    value = next(value for value in redacted(loaded.values) if value.path == path)
     facts = columns(
         [
             ("value", show(value.value)),
@@ -38,7 +44,7 @@ def explain_text(settings: LaunchPlan | LoadedSettings, path: str) -> str:
     told = ["what the engines are told", *engines, ""] if engines else []
     lines = [path, f"  {field.help}", "", *facts, "", *told, "layers, the winner first"]
     lines += _layers(value)
-    return secrets_of_settings(settings).hide("\n".join(lines))
+    return secrets_of_settings(loaded).hide("\n".join(lines))
 
 
 def _yaml(path: str) -> str:
@@ -72,10 +78,9 @@ def _type(field: SettingField) -> str:
 
 def _bounds(field: SettingField) -> Iterator[str]:
     for name, sign in _BOUNDS.items():
-        for marker in field.info.metadata:
-            bound = getattr(marker, name, None)
-            if bound is not None:
-                yield f"{sign} {bound:g}" if isinstance(bound, float) else f"{sign} {bound}"
+        bound = field.bound(name)
+        if bound is not None:
+            yield f"{sign} {bound:g}" if isinstance(bound, float) else f"{sign} {bound}"
 
 
 def _flag(field: SettingField) -> str:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from kimi_serve.schemas.allowed_hosts import LONGEST_NAME
 from kimi_serve.schemas.colour import NAMES
-from kimi_serve.schemas.fields import SettingField, TextKind, keys_of, setting_fields
+from kimi_serve.schemas.fields import BoundName, SettingField, TextKind, keys_of, setting_fields
 from kimi_serve.schemas.settings import Settings
 
 from ..sources.references import NAME
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
-_KEYWORDS = {
+_KEYWORDS: dict[BoundName, str] = {
     "ge": "minimum",
     "gt": "exclusiveMinimum",
     "le": "maximum",
@@ -109,10 +110,10 @@ def _setting(field: SettingField) -> dict[str, Any]:
 
 def _value(field: SettingField) -> dict[str, Any]:
     """Give what the setting takes when it is not null."""
-    least = _bound(field, "min_length")
+    least = field.bound("min_length")
     if field.kind == "list":
         # Only a list whose items are folders refuses the empty text.
-        item = _text(field.choices, "", 1 if field.is_file_path else None)
+        item = _text(field.choices, field.path, 1 if field.is_file_path else None)
         return {"type": "array", "items": item} | ({"minItems": least} if least else {})
     if field.kind == "mapping":
         return {"type": "object", "additionalProperties": {"$ref": "#/$defs/text"}}
@@ -120,7 +121,7 @@ def _value(field: SettingField) -> dict[str, Any]:
         return {"$ref": "#/$defs/secret"}
     if field.kind in ("str", "choice"):
         return _text(field.choices, field.path, least)
-    bounds = {keyword: _bound(field, bound) for bound, keyword in _KEYWORDS.items()}
+    bounds = {keyword: field.bound(bound) for bound, keyword in _KEYWORDS.items()}
     return {"type": _TYPES[field.kind]} | {
         keyword: bound for keyword, bound in bounds.items() if bound is not None
     }
@@ -133,23 +134,20 @@ def _text(choices: tuple[str, ...], path: str, least: int | None) -> dict[str, A
     return {"$ref": "#/$defs/text"} | ({"minLength": least} if least else {})
 
 
-def _bound(field: SettingField, name: str) -> Any:
-    return next(
-        (
-            bound
-            for marker in field.info.metadata
-            if (bound := getattr(marker, name, None)) is not None
-        ),
-        None,
-    )
-
-
 def _any_case(word: str) -> str:
     return "".join(f"[{letter.upper()}{letter}]" for letter in word)
 
 
+_LABEL = "(?!-)[A-Za-z0-9_-]{1,63}(?<!-)"
+_NUMBER = "(?:[0-9]+|0[xX][0-9A-Fa-f]*)"
 _HOST: list[dict[str, Any]] = [
-    {"type": "string", "pattern": rf"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?{_END}"},
+    {
+        "type": "string",
+        "pattern": rf"^(?!(?:.*\.)?{_NUMBER}{_END}){_LABEL}(?:\.{_LABEL})*{_END}",
+        "maxLength": LONGEST_NAME,
+    },
+    # Which numbers an address has, only the reader judges.
+    {"type": "string", "pattern": rf"^{_NUMBER}(?:\.{_NUMBER}){{0,3}}{_END}"},
     {
         "type": "string",
         "format": "ipv6",
@@ -167,6 +165,20 @@ CHECKED_TEXTS: dict[str, list[dict[str, Any]]] = {
             ),
             "patternErrorMessage": "not a colour: write #rrggbb, #rgb or a basic CSS name",
         },
+    ],
+    "engine.version": [
+        {
+            "type": "string",
+            "pattern": r"^\s*[vV]?[0-9]{1,9}(?![0-9])[0-9A-Za-z.+_-]*\s*$",
+            "patternErrorMessage": "no version: write the number of a release",
+        }
+    ],
+    "gpu.ids": [
+        {
+            "type": "string",
+            "pattern": rf"^(?:[0-9]{{1,4}}|(?:GPU|MIG)-[0-9A-Za-z/-]+){_END}",
+            "patternErrorMessage": "no GPU: write an index or a UUID",
+        }
     ],
     "server.admin_host": _HOST,
     "server.host": _HOST,

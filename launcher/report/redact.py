@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from kimi_serve.schemas.plan import SettingValue
+from kimi_serve.schemas.vocabulary import HIDDEN
 
 from ..secrets import trees
 from ..secrets.known import Known
-from ..secrets.shapes import HIDDEN
 
 _LONGEST_NUMBER: Final = 8
 

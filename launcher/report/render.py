@@ -17,11 +17,8 @@ from ..budget.sentences import summary
 from ..secrets.given import secrets_of_settings
 from .budget import Paper, budget_json, budget_lines
 from .engine import command_lines, launch_json, origin_json, variable_lines, watch_lines
-from .explain import explain_text
 from .redact import hide_in, redacted
 from .words import columns, gpu_rows, show
-
-__all__ = ["explain_text", "log_lines", "plan_json", "plan_text"]
 
 FORMAT_VERSION = 1
 
@@ -52,7 +49,7 @@ def plan_json(plan: LaunchPlan, *, changed_only: bool = False) -> dict[str, Any]
     """Give the plan as JSON-ready data; `format_version` changes when a reader would break."""
     document = {
         "format_version": FORMAT_VERSION,
-        "settings": [_setting_json(value) for value in _shown(plan, changed_only)],
+        "settings": [_setting_json(value) for value in shown(plan, changed_only)],
         "decisions": {name: asdict(decision) for name, decision in decisions_of(plan).items()},
         "engine_version": plan.engine_version,
         "checkpoint": asdict(plan.checkpoint),
@@ -75,7 +72,7 @@ def log_lines(plan: LaunchPlan) -> list[tuple[int, str]]:
     if plan.budget is not None:
         decisions.append(f"memory: {summary(plan.budget)}")
     settings = [
-        f"{value.path} = {show(value.value)} ({value.origin})" for value in _shown(plan, True)
+        f"{value.path} = {show(value.value)} ({value.origin})" for value in shown(plan, True)
     ]
     lines = [(logging.INFO, line) for line in decisions + settings] + [
         (_LEVELS[finding.severity], f"{finding}{f'; {finding.help}' if finding.help else ''}")
@@ -101,7 +98,8 @@ def decisions_of(plan: LaunchPlan) -> dict[str, Resolved[Any]]:
     return decisions | {name: each for name, each in others.items() if each is not None}
 
 
-def _shown(plan: LaunchPlan, changed_only: bool) -> tuple[SettingValue, ...]:
+def shown(plan: LaunchPlan, changed_only: bool) -> tuple[SettingValue, ...]:
+    """Give the settings, secrets as "***"; `changed_only` leaves out those that nobody set."""
     return tuple(
         value
         for value in redacted(plan.values)
@@ -112,7 +110,7 @@ def _shown(plan: LaunchPlan, changed_only: bool) -> tuple[SettingValue, ...]:
 def _setting_lines(plan: LaunchPlan, changed_only: bool) -> list[str]:
     rows = [
         (value.path, show(value.value), f"{value.origin}{_over(value)}")
-        for value in _shown(plan, changed_only)
+        for value in shown(plan, changed_only)
     ]
     return columns(rows) or ["  every setting has its default"]
 

@@ -14,7 +14,7 @@ from kimi_serve.schemas.plan import LoadedSettings
 from kimi_serve.schemas.provenance import Origin
 from kimi_serve.schemas.settings import Settings
 from kimi_serve.schemas.support import SupportRow, SupportTable
-from kimi_serve.schemas.vocabulary import EngineKind
+from kimi_serve.schemas.vocabulary import FORCE_CPU, EngineKind
 
 from ..engine_command import EngineArgument
 from .engine_view import OWNED, Given, given_flag, given_variables, read_arguments
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kimi_serve.schemas.engine_launch import EngineInstall
     from kimi_serve.schemas.hardware import Hardware
 
-FLAG = "image.force_cpu_preprocessing"
+FLAG = FORCE_CPU  # the flag of the support table, of the rules and of the pages
 WORKER_NUM = "tokenizer.worker_num"
 
 # With these a balancer outside of vLLM spreads the requests.

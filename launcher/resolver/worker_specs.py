@@ -5,9 +5,9 @@ from __future__ import annotations
 from kimi_serve.schemas.colour import parse_colour
 from kimi_serve.schemas.engine_names import VISIBLE
 from kimi_serve.schemas.errors import PlanError
-from kimi_serve.schemas.patch_bound import max_patches, patch_bytes
+from kimi_serve.schemas.patch_bound import slot_bytes
 from kimi_serve.schemas.plan import PlannedDevice
-from kimi_serve.schemas.vocabulary import ImageDtype
+from kimi_serve.schemas.vocabulary import ENGINES
 from kimi_serve.schemas.worker import Device, ImageRules, ResizeConfig, TokenizerSpec, WorkerSpec
 
 from .devices import Devices
@@ -55,11 +55,6 @@ def worker_specs(situation: Situation, devices: Devices) -> tuple[WorkerSpec, ..
         )
         for index in range(situation.num_workers)
     )
-
-
-def slot_bytes(resize: ResizeConfig, dtype: ImageDtype) -> int:
-    """Give the size of a slot, which may hold the pixels as base64 for a JSON answer."""
-    return 4 * -(-max_patches(resize) * patch_bytes(resize, dtype) // 3)
 
 
 def worker_env(device: Device, visible: str | None = None) -> tuple[tuple[str, str], ...]:
@@ -136,7 +131,7 @@ def _engines_for(situation: Situation) -> list[str]:
     support = situation.support
     return [
         kind
-        for kind in ("sglang", "vllm")
+        for kind in ENGINES
         if support.find(kind, support.newest[kind], situation.architectures)
     ]
 

@@ -37,7 +37,7 @@ def must_be(field: SettingField, shown_as: str) -> str:
 def allowed(field: SettingField) -> str:
     """Describe the values of a setting in the user's words."""
     null = " or null" if field.is_nullable else ""
-    at_least_one = _bound(field, "min_length") is not None
+    at_least_one = field.bound("min_length") is not None
     if field.kind == "bool":
         return f"true or false{null}"
     if field.kind == "choice":
@@ -55,19 +55,10 @@ def allowed(field: SettingField) -> str:
 
 def _range(field: SettingField) -> str:
     """Put the bounds in words: " from 1 to 1024", " above 0 and at most 3600"."""
-    at_least, above = _bound(field, "ge"), _bound(field, "gt")
-    at_most, below = _bound(field, "le"), _bound(field, "lt")
+    at_least, above = field.bound("ge"), field.bound("gt")
+    at_most, below = field.bound("le"), field.bound("lt")
     if at_least is not None and at_most is not None:
         return f" from {at_least} to {at_most}"
     bounds = {"at least": at_least, "above": above, "at most": at_most, "below": below}
     words = [f"{word} {bound}" for word, bound in bounds.items() if bound is not None]
     return f" {' and '.join(words)}" if words else ""
-
-
-def _bound(field: SettingField, name: str) -> Any:
-    """Give one of the bounds that the field was declared with, None without it."""
-    for marker in field.info.metadata:
-        bound = getattr(marker, name, None)
-        if bound is not None:
-            return bound
-    return None

@@ -6,9 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from kimi_serve.schemas.engine_booleans import read_boolean
 from kimi_serve.schemas.engine_names import OLD_SWITCH, SWITCH
 from kimi_serve.schemas.fields import ENV_PREFIX, setting_fields
 from kimi_serve.schemas.provenance import Origin
+from kimi_serve.schemas.vocabulary import FORCE_CPU, LINT_FORMAT
 
 from .characters import find_odd, printable, shown
 from .layers import Layer, Leaf, Notes
@@ -16,15 +18,8 @@ from .paths import Surroundings, working_folder
 from .scalars import read_text
 from .suggest import suggest_variable
 
-RESERVED: Final = frozenset({"KIMI_SERVE_LINT_FORMAT"})
+RESERVED: Final = frozenset({LINT_FORMAT})
 """Variables with our prefix that are no settings: other commands read them."""
-
-_SWITCH_PATH: Final = "image.force_cpu_preprocessing"
-# The whole vocabulary of SGLang's EnvBool; it lowers the case and strips nothing.
-_ENGINE_WORDS: Final = {
-    **dict.fromkeys(("true", "1", "yes", "y"), True),
-    **dict.fromkeys(("false", "0", "no", "n"), False),
-}
 
 # What Kubernetes injects for a Service: suffix of the name, form of the value.
 _SERVICE_LINKS: Final = (
@@ -93,11 +88,11 @@ def read_engine_environment(env: Mapping[str, str]) -> Layer:
             continue
         origin = Origin("engine-env", name)
         notes.turn_to(origin)
-        word = _ENGINE_WORDS.get(value.lower())
-        if word is None:
+        word = read_boolean("env-bool", value)
+        if not isinstance(word, bool):
             _note_misread(name, value, notes)
         else:
-            leaves.append(Leaf(_SWITCH_PATH, value, word, origin))
+            leaves.append(Leaf(FORCE_CPU, value, word, origin))
             _note_taken(name, word, notes)
     return Layer("engine environment", tuple(leaves), tuple(notes.findings))
 
@@ -109,8 +104,8 @@ def _note_misread(name: str, value: str, notes: Notes) -> None:
         "KS107",
         f"{name}={shown(value)}{held} is no boolean to the engine: it would warn and use its "
         "default False, which is GPU preprocessing",
-        path=_SWITCH_PATH,
-        help=f"set it to 1 or 0, or use {setting_fields()[_SWITCH_PATH].env_name}",
+        path=FORCE_CPU,
+        help=f"set it to 1 or 0, or use {setting_fields()[FORCE_CPU].env_name}",
     )
 
 
@@ -119,8 +114,8 @@ def _note_taken(name: str, value: bool, notes: Notes) -> None:
     more = f"; in the engine it overwrites {SWITCH}" if is_twin else ""
     notes.add(
         "KS109",
-        f"{name} is taken as `{_SWITCH_PATH}`: {'true' if value else 'false'}{more}",
+        f"{name} is taken as `{FORCE_CPU}`: {'true' if value else 'false'}{more}",
         severity="warning" if is_twin else "info",
-        path=_SWITCH_PATH,
-        help=f"{setting_fields()[_SWITCH_PATH].env_name} is the name of the setting here",
+        path=FORCE_CPU,
+        help=f"{setting_fields()[FORCE_CPU].env_name} is the name of the setting here",
     )

@@ -40,3 +40,9 @@ def refuse_odd_file(found: os.stat_result) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file")
+
+
+def reason_of(error: OSError | ValueError) -> str:
+    """Say why a file could not be used, without the name that an error repeats."""
+    strerror = error.strerror if isinstance(error, OSError) else None
+    return strerror or "that is no file name"

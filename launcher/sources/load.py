@@ -18,13 +18,13 @@ from kimi_serve.schemas.fields import SettingField, setting_fields, settings_of
 from kimi_serve.schemas.findings import Finding
 from kimi_serve.schemas.plan import LoadedSettings, SettingValue
 from kimi_serve.schemas.provenance import DEFAULT, Origin
+from kimi_serve.schemas.vocabulary import HIDDEN
 
 from .environment import read_engine_environment, read_environment
 from .flags import read_flags
 from .layers import Layer, Leaf
 from .profile import read_profiles
 from .references import refers
-from .scalars import REDACTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def _setting_value(field: SettingField, history: list[tuple[Origin, Any]]) -> Se
 def presentable(value: Any) -> Any:
     """Give a typed value as JSON has it, a secret as "***"."""
     if isinstance(value, SecretStr):
-        return REDACTED
+        return HIDDEN
     if isinstance(value, tuple):
         return list(cast(tuple[object, ...], value))
     return value

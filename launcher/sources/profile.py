@@ -11,7 +11,7 @@ from kimi_serve.schemas.fields import keys_of, sections, setting_fields
 from kimi_serve.schemas.provenance import Origin
 
 from .characters import bare, find_odd, is_invisible, plain_for, printable, shown
-from .files import read_file
+from .files import read_file, reason_of
 from .glued import note_glued
 from .layers import Layer, Leaf, Mend, Notes, RefusedError, Span
 from .paths import Surroundings, absolute, working_folder
@@ -72,7 +72,7 @@ class _Reader:
         except (OSError, ValueError) as error:
             origin = Origin("profile", printable(name))
             notes = Notes.on(origin)
-            notes.add("KS403", f"the profile cannot be read: {_reason(error)}")
+            notes.add("KS403", f"the profile cannot be read: {reason_of(error)}")
             self.layers.append(Layer(printable(name), findings=tuple(notes.findings)))
             return
         folder = os.path.dirname(os.path.join(working_folder(), name))
@@ -131,7 +131,7 @@ class _Reader:
         except (OSError, ValueError) as error:
             notes.add(
                 "KS004",
-                f"{shown(parent.text)} cannot be read: {_reason(error)}",
+                f"{shown(parent.text)} cannot be read: {reason_of(error)}",
                 parent.span,
                 path=EXTENDS,
                 help="paths are relative to this file",
@@ -302,11 +302,6 @@ def _parents(values: Iterable[Node], notes: Notes) -> list[Scalar]:
                     path=EXTENDS,
                 )
     return found
-
-
-def _reason(error: OSError | ValueError) -> str:
-    strerror = error.strerror if isinstance(error, OSError) else None
-    return strerror or "that is no file name"
 
 
 def _is_nothing(root: Node) -> bool:

@@ -9,6 +9,7 @@ from typing import Final
 from pydantic import SecretStr
 
 from kimi_serve.schemas.fields import SettingField
+from kimi_serve.schemas.vocabulary import HIDDEN
 
 from ..secrets.names import meant_variable
 from ..secrets.shapes import mask
@@ -17,7 +18,7 @@ from .files import read_file
 from .glued import note_glued
 from .layers import UNSET, Mend, Notes, RefusedError, Unset
 from .paths import Surroundings, absolute
-from .scalars import REDACTED, refuse_odd
+from .scalars import ASCII_BLANKS, refuse_odd
 from .suggest import nearest
 from .yaml_nodes import Broken, Items, Node, Scalar, Table, scalar_kind
 
@@ -30,7 +31,6 @@ _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _FILE = re.compile(r"[\w.~-]*(/[\w.-]+)+", re.ASCII)
 _MAX_SECRET_BYTES: Final = 64 * 1024
 # No header carries them at the ends of a key: with them every request would be refused.
-_BLANKS: Final = " \t\n\r\v\f"
 # Other words for the two kinds of reference; secrets elsewhere are written with some of them.
 _KINDS: Final = {
     **dict.fromkeys(("env", "environment", "variable", "var", "env_var", "from_env"), "env"),
@@ -173,8 +173,8 @@ def _from_variable(field: SettingField, name: str, place: Surroundings) -> Secre
     """Give the secret that a variable holds; a stand-in when there is no `env` to look into."""
     subject = f"the variable {name}" if _VARIABLE.fullmatch(name) else "the variable named here"
     if place.env is None:
-        return SecretStr(REDACTED)
-    value = place.env.get(name, "").strip(_BLANKS)
+        return SecretStr(HIDDEN)
+    value = place.env.get(name, "").strip(ASCII_BLANKS)
     if not value:
         state = "empty" if name in place.env else "not set"
         raise RefusedError("KS104", f"`{field.path}`: {subject} is {state}")
@@ -186,7 +186,7 @@ def _from_file(field: SettingField, path: str, place: Surroundings) -> SecretStr
     """Give the secret that a file holds, without blanks at both ends; a stand-in as above."""
     subject = f"the file {path}" if _FILE.fullmatch(path) else "the file named here"
     if place.env is None:
-        return SecretStr(REDACTED)
+        return SecretStr(HIDDEN)
     try:
         # A shell may hand a secret over by a descriptor: it is never written to a disk then.
         data = read_file(absolute(path, place), _MAX_SECRET_BYTES + 1, is_named=True)
@@ -198,7 +198,7 @@ def _from_file(field: SettingField, path: str, place: Surroundings) -> SecretStr
         raise RefusedError("KS104", f"`{field.path}`: {subject} cannot be read: {reason}") from None
     if len(data) > _MAX_SECRET_BYTES:
         raise RefusedError("KS104", f"`{field.path}`: {subject} is too large for a secret")
-    value = text.strip(_BLANKS)
+    value = text.strip(ASCII_BLANKS)
     if not value:
         raise RefusedError("KS104", f"`{field.path}`: {subject} is empty")
     refuse_odd(field, value)

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 
 from kimi_serve.schemas.fields import SettingField
 from kimi_serve.schemas.provenance import Origin
+from kimi_serve.schemas.vocabulary import HIDDEN
 
 from .characters import OddCharacter, bare, find_invisible, find_odd, find_odd_in_prose, shown
 from .checks import check_value, must_be
@@ -22,8 +23,7 @@ from .paths import Surroundings, place_value
 
 TRUE_WORDS: Final = frozenset({"1", "true", "yes", "y", "on", "t"})
 FALSE_WORDS: Final = frozenset({"0", "false", "no", "n", "off", "f"})
-REDACTED: Final = "***"
-_ASCII_BLANKS = " \t\n\r\f\v"
+ASCII_BLANKS = " \t\n\r\f\v"
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 # Python refuses to convert more digits than this, and no setting is as large.
@@ -42,7 +42,7 @@ def read_text(
     except RefusedError as error:
         notes.add(error.rule, error.message, path=field.path, help=error.help)
         return None
-    return Leaf(field.path, REDACTED if field.is_secret else text, value, origin)
+    return Leaf(field.path, HIDDEN if field.is_secret else text, value, origin)
 
 
 def parse_text(field: SettingField, text: str) -> Any:
@@ -50,7 +50,7 @@ def parse_text(field: SettingField, text: str) -> Any:
 
     Raises RefusedError.
     """
-    word = text.strip(_ASCII_BLANKS)
+    word = text.strip(ASCII_BLANKS)
     if not word:
         return UNSET
     refuse_odd(field, text)
@@ -72,15 +72,15 @@ def parse_text(field: SettingField, text: str) -> Any:
 def refuse_odd(field: SettingField, text: str) -> None:
     """Raise RefusedError when `text` holds a character that was pasted rather than meant."""
     if field.is_secret:
-        odd = find_invisible(text.strip(_ASCII_BLANKS))
+        odd = find_invisible(text.strip(ASCII_BLANKS))
     elif field.kind in ("str", "mapping") or (field.kind == "list" and not field.choices):
-        odd = find_odd_in_prose(text.strip(_ASCII_BLANKS))
+        odd = find_odd_in_prose(text.strip(ASCII_BLANKS))
     else:
-        odd = find_odd(text.strip(_ASCII_BLANKS))
+        odd = find_odd(text.strip(ASCII_BLANKS))
     if odd is None:
         return
     # Count from the start of what was really written.
-    blanks = len(text) - len(text.lstrip(_ASCII_BLANKS))
+    blanks = len(text) - len(text.lstrip(ASCII_BLANKS))
     odd = OddCharacter(odd.character, odd.index + blanks)
     value = "the value" if field.is_secret else _shown(field, text) or "the value"
     message = f"`{field.path}`: {value} holds {odd}"
@@ -117,14 +117,14 @@ def _items(field: SettingField, text: str, word: str) -> list[object] | list[str
         if isinstance(items, list):
             return cast(list[object], items)
         raise RefusedError("KS104", must_be(field, _shown(field, text)))
-    return [item.strip(_ASCII_BLANKS) for item in word.split(",")]
+    return [item.strip(ASCII_BLANKS) for item in word.split(",")]
 
 
 def _item(field: SettingField, text: str, item: Any) -> str:
     if isinstance(item, int) and not isinstance(item, bool):
         item = str(item)
     if not isinstance(item, str) or not item:
-        written = "" if field.path in _HOLD_SECRETS else f" {bare(json.dumps(item))}"
+        written = "" if field.may_hold_secrets else f" {bare(json.dumps(item))}"
         what = "an empty item" if item == "" else f"the item{written}"
         raise RefusedError("KS104", f"{must_be(field, _shown(field, text))}: {what} is not text")
     if field.item_kind == "choice":
@@ -161,12 +161,8 @@ def _json(field: SettingField, text: str, word: str) -> Any:
     raise RefusedError("KS104", f"`{field.path}`: {written} is not JSON: {reason}")
 
 
-# What an engine is given may hold keys and tokens: never repeated.
-_HOLD_SECRETS = frozenset({"engine.args", "engine.env"})
-
-
 def _shown(field: SettingField, text: str) -> str:
-    return "" if field.path in _HOLD_SECRETS else shown(text)
+    return "" if field.may_hold_secrets else shown(text)
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

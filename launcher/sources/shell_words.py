@@ -1,8 +1,7 @@
-"""Takes apart what was written as one shell line, and writes it as a list."""
+"""Takes apart what was written as one shell line, and replaces it where it stands."""
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from typing import Literal
@@ -61,18 +60,6 @@ def split_words(text: str) -> list[str]:
 def _unquoted(word: str) -> str:
     is_quoted = len(word) > 1 and word[0] == word[-1] and word[0] in "'\""
     return word[1:-1] if is_quoted else word
-
-
-def flow_list(words: list[str]) -> str:
-    """Write a list of texts in one line of YAML."""
-    return f"[{', '.join(scalar(word) for word in words)}]"
-
-
-def scalar(word: str) -> str:
-    """Write a text as a quoted scalar of YAML, JSON in single quotes."""
-    if '"' in word and "\n" not in word:
-        return "'" + word.replace("'", "''") + "'"
-    return json.dumps(word, ensure_ascii=False)
 
 
 def replace_fix(

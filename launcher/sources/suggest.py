@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
+from kimi_serve.schemas.engine_names import SWITCH
 from kimi_serve.schemas.fields import (
     ENV_PREFIX,
     SettingField,
@@ -13,12 +14,13 @@ from kimi_serve.schemas.fields import (
     sections,
     setting_fields,
 )
+from kimi_serve.schemas.vocabulary import FORCE_CPU
 
 from .near import closest, slips
 from .opposites import means_opposite
 
 # Upstream's own switch, spelt as a key of a profile or with our prefix.
-_UPSTREAM = {"sglang_force_cpu_image_preprocessing": "image.force_cpu_preprocessing"}
+_UPSTREAM = {SWITCH.lower(): FORCE_CPU}
 _MAX_LENGTH = 80
 _MAX_SLIPPED = 16
 

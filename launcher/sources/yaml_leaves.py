@@ -9,10 +9,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import SecretStr
-
 from kimi_serve.schemas.fields import SettingField
 from kimi_serve.schemas.provenance import EntryOrigin, Origin
+from kimi_serve.schemas.vocabulary import HIDDEN
 
 from .characters import bare, find_odd_in_prose, plain_for, shown
 from .checks import allowed, check_value, must_be
@@ -20,8 +19,8 @@ from .glued import note_glued
 from .layers import UNSET, Leaf, Mend, Notes, RefusedError, Span, Unset
 from .paths import Surroundings, place_value
 from .references import expand, read_secret
-from .scalars import REDACTED, refuse_odd
-from .shell_words import flow_list, is_shells, replace_fix, split_words
+from .scalars import refuse_odd
+from .shell_words import is_shells, replace_fix, split_words
 from .suggest import nearest
 from .yaml_nodes import (
     Broken,
@@ -38,6 +37,7 @@ from .yaml_nodes import (
     scalar_kind,
 )
 from .yaml_numbers import odd_number
+from .yaml_text import flow_list
 
 
 def read_node(
@@ -59,7 +59,7 @@ def read_node(
         mend = error.mend or _without_odd(node, error)
         notes.add(error.rule, error.message, span, path=field.path, help=error.help, mend=mend)
         return None
-    raw = REDACTED if field.is_secret else _raw(node)
+    raw = HIDDEN if field.is_secret else _raw(node)
     items, entries = _places(field, node, notes)
     # A reference is not the value: what is said of a secret is said of its setting.
     stands = key if field.is_secret and isinstance(node, Table) else span
@@ -296,8 +296,8 @@ class _Reader:
                 return node.text
             text = self._text(node)
             if isinstance(text, Unset):
-                # A `${NAME}` that is not looked up: the other items count.
-                return UNSET if self._field.choices else node.text
+                # A `${NAME}` that is not looked up.
+                return UNSET if self._field.is_checked else node.text
             if self._field.is_file_path:
                 return place_value(self._field, (text,), self._place)[0]
             return text
@@ -315,8 +315,6 @@ class _Reader:
 
 _ARGUMENTS = "engine.args"
 _PLAIN_DIGITS = "write it in plain decimal digits, without leading zeros, colons or underscores"
-# A secret whose variable or file is not looked at: it is known to be set, and no more.
-_UNREAD = SecretStr(REDACTED)
 
 _MEANINGS = {
     "null": "no value",

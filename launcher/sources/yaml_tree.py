@@ -16,11 +16,11 @@ import yaml
 
 from .characters import OLD_BREAKS, OddCharacter, find_invisible, plain_for
 from .layers import Mend, Notes, Span
+from .yaml_loader import LOADER
 from .yaml_nodes import Broken, Items, Node, Scalar, ScalarKind, Table, scalar_kind
 
 MAX_BYTES: Final = 256 * 1024
 MAX_DEPTH: Final = 20
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def parse_yaml(data: bytes | str, notes: Notes) -> Node | None:
@@ -159,7 +159,7 @@ def _build(text: str, lines: _Lines, notes: Notes) -> Node | None:
 
 
 def _events(text: str) -> Iterator[Any]:
-    yield from cast(Any, yaml).parse(text, Loader=_LOADER)
+    yield from cast(Any, yaml).parse(text, Loader=LOADER)
 
 
 class _Builder:

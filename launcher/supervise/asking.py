@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import http.client
 import io
+import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from urllib.parse import urlsplit
+
+from kimi_serve.preprocess.daemon_threads import DaemonThreads
+from kimi_serve.schemas.errors import OverloadedError
 
 _MAX_ANSWER = 1 << 20
 _UNIX = "unix://"
@@ -104,7 +110,26 @@ async def _connect(url: str) -> _Streams:
     parts = urlsplit(url)
     context = _unverified() if parts.scheme == "https" else None
     port = parts.port or (443 if context else 80)
-    return await asyncio.open_connection(parts.hostname or "127.0.0.1", port, ssl=context)
+    host = parts.hostname or "127.0.0.1"
+    name = host if context else None
+    *others, last = await _addresses(host)
+    for address in others:
+        with contextlib.suppress(OSError):
+            return await asyncio.open_connection(address, port, ssl=context, server_hostname=name)
+    return await asyncio.open_connection(last, port, ssl=context, server_hostname=name)
+
+
+async def _addresses(host: str) -> Sequence[str]:
+    """Look a name up in a thread that a stop does not wait for."""
+    with contextlib.suppress(ValueError):
+        return [str(ip_address(host))]
+    try:
+        found = await DaemonThreads(1).run(
+            lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        )
+    except OverloadedError as error:
+        raise OSError(errno.EAGAIN, error.message) from None
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 def _host_of(url: str) -> str:

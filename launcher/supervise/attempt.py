@@ -174,13 +174,11 @@ class Attempt:
 
     def _steps(self) -> Coroutine[Any, Any, None]:
         logger.info("%s: stopping the engine", self._signals.name)
-        has_work = self._ready_since is not None and self._settings.engine.nodes.rank == 0
+        has_work = self._ready_since is not None and self._launch.stopping.has_requests
         return self._steps_with_work() if has_work else self._steps_without_work()
 
     async def _steps_with_work(self) -> None:
         drain_s = self._launch.stopping.drain_timeout_s
-        if drain_s is None:
-            drain_s = self._settings.server.drain_timeout_s
         key = self._settings.server.api_key
         work = Work(self._launch, key.get_secret_value() if key else None)
         if not self._launch.stopping.drains:
@@ -200,7 +198,7 @@ class Attempt:
             self._tell_kill()
 
     def _tell_unfinished(self, work: Work) -> None:
-        drain_s = self._settings.server.drain_timeout_s
+        drain_s = self._launch.stopping.drain_timeout_s
         known = work.describe(self._link.started.result())
         logger.warning("not finished after %g s: %s; stopping all the same", drain_s, known)
 

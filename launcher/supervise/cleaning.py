@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
+from kimi_serve.schemas.vocabulary import HIDDEN
+
 MAX_LINE = 16 * 1024
-HIDDEN = "***"
 
 _ESCAPE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and cursors

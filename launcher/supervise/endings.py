@@ -26,7 +26,7 @@ class NotStarted:
 
 @dataclass(frozen=True, slots=True)
 class KeeperLost:
-    """The keeper was killed, and the engine with it."""
+    """The keeper is heard no more: it was killed, and the engine with it, or cannot end it."""
 
 
 Ending = Exited | NotStarted | KeeperLost

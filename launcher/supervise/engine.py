@@ -16,7 +16,7 @@ from kimi_serve.schemas.findings import Finding
 from kimi_serve.schemas.settings import Settings
 
 from ..budget.sentences import summary
-from ..listening import bind, check_free
+from ..listening import check_free, take_port
 from .attempt import Attempt, Supervision
 from .endings import NotStarted
 from .exits import End, Explanation, explain
@@ -45,7 +45,7 @@ def run_engine(
     """
     with contextlib.ExitStack() as stack:
         listener = _status_listener(launch, settings, stack)
-        _check_ports(launch)
+        check_ports(launch)
         stack.enter_context(queued_logging())
         asyncio.run(_supervise(launch, settings, base_env, memory_note, plan or {}, listener))
 
@@ -69,20 +69,21 @@ def _status_listener(
     if port is None:
         return None
     if port in launch.ports and port != 0:
+        other = launch.said_by("--port", "server.port")
         raise PlanError(
-            f"engine.status_port and server.port are both {port}",
+            f"engine.status_port and {other} are both {port}",
             hint="choose another engine.status_port; 0 takes a free one",
         )
-    listener = stack.enter_context(bind(settings.server.host, port, "engine.status_port"))
+    chosen_by = "server.host", "engine.status_port"
     # Where 0 chose it, it must not be what the engine is about to take.
-    listener.listen()
-    return listener
+    return stack.enter_context(take_port(settings.server.host, port, *chosen_by))
 
 
-def _check_ports(launch: EngineLaunch) -> None:
+def check_ports(launch: EngineLaunch) -> None:
     """Say early that the port is taken: an engine says so after it has loaded the model."""
+    chosen_by = launch.said_by("--host", "server.host"), launch.said_by("--port", "server.port")
     for port in filter(None, launch.ports):
-        check_free(launch.host, port)
+        check_free(launch.host, port, *chosen_by)
 
 
 async def _supervise(
@@ -113,7 +114,7 @@ async def _run_until_stopped(supervision: Supervision) -> None:
     restarts = Restarts(engine.restart, engine.max_restarts, engine.restart_backoff_s)
     while not supervision.signals.first.is_set():
         if restarts.total:
-            _check_ports(supervision.launch)
+            check_ports(supervision.launch)
         attempt = Attempt(supervision)
         end = await attempt.run()
         if end is None:

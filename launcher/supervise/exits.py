@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from kimi_serve.schemas.engine_launch import EngineName
+from kimi_serve.schemas.vocabulary import EngineName
 
 from .endings import Ending, Exited, KeeperLost, NotStarted
 
@@ -54,7 +54,7 @@ def explain(end: End) -> Explanation:
         found = sign(end)
         if found is not None:
             return found
-    return Explanation(f"{_ended(end)}")
+    return Explanation(_ended(end))
 
 
 def _not_started(end: End, ending: NotStarted) -> Explanation:

@@ -110,7 +110,9 @@ class KeeperLink:
             async with asyncio.timeout(_KILL_TIMEOUT_S):
                 await asyncio.shield(self.gone)
         if not self.gone.done():
+            # It is not heard any more, and everybody waits for how it ended.
             self._forget_control()
+            _settle(self.ended, KeeperLost())
         self._sending.cancel()
 
     def _ask(self, what: str) -> None:

@@ -54,9 +54,10 @@ def create_app(state: EngineState, plan: Mapping[str, Any], server: ServerSettin
 
 @contextlib.asynccontextmanager
 async def status_server(listener: socket.socket, app: FastAPI) -> AsyncGenerator[None]:
-    """Serve `app` until the end of the block."""
+    """Serve `app` until the end of the block; a fault of the server is told and ends no engine."""
     server = http_server(app, keep_alive_s=KEEP_ALIVE_S, graceful_s=1)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
+    serving.add_done_callback(_tell_fault)
     host, port = listener.getsockname()[:2]
     logger.info("status on %s", url_of(host, port))
     try:
@@ -64,3 +65,8 @@ async def status_server(listener: socket.socket, app: FastAPI) -> AsyncGenerator
     finally:
         server.should_exit = True
         await asyncio.gather(serving, return_exceptions=True)
+
+
+def _tell_fault(serving: asyncio.Task[None]) -> None:
+    if not serving.cancelled() and (error := serving.exception()) is not None:
+        logger.error("nobody answers on engine.status_port any more", exc_info=error)

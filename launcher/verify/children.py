@@ -1,10 +1,11 @@
 """Run as a program, in an interpreter of its own: other ways to make the same pixels, with torch.
 
-    python -P -m kimi_serve.launcher.verify.children WAY FOLDER
+    python -P -m kimi_serve.launcher.verify.children WAY FOLDER PARENT
 
 FOLDER has `config.json` (resize parameters and rules) and the images, each a file NAME.image; it
 gets NAME.npz with `values` and `grid`. "transformers" is its native processor, fed with RGB so
-that arithmetic is compared and no policy; "device" is our CUDA path on torch's CPU device.
+that arithmetic is compared and no policy; "device" is our CUDA path on torch's CPU device. PARENT
+is the pid of whoever waits for the answer.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from kimi_serve.preprocess.workers.process import die_with_parent
 
 Way = Callable[[bytes], tuple[Any, list[int]]]
 
@@ -79,4 +82,5 @@ def _device(config: dict[str, Any]) -> tuple[str, Way]:
 
 
 if __name__ == "__main__":
+    die_with_parent(int(sys.argv[3]))
     main(sys.argv[1], Path(sys.argv[2]))

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import click
 
 from kimi_serve.schemas.errors import ConfigError
+from kimi_serve.schemas.vocabulary import FORCE_CPU
 
 from ..options import SettingsCommand, given_flags, given_profiles, given_set_items
+from ..outputs import check_outputs, profiles_of
 
 if TYPE_CHECKING:
     from kimi_serve.schemas.plan import LaunchPlan
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from .results import Report
 
 _MOST_WORKERS = 256
+_REPORTS = ("report.txt", "report.json", "report.html")
 
 
 @click.command(
@@ -60,24 +63,25 @@ def verify(
     **_: object,
 ) -> int:
     """Run, print, write; gives the exit code."""
-    from .images import from_folder, generated, load_samples
+    from .images import choose
     from .run import Task, Verification
     from .text import report_lines
+    from .unwinding import unwound_by_signals
 
     counts = _worker_counts(workers)
     env = dict(os.environ)
     forced, free = _plans(ctx, env)
-    formats = forced.settings.image.formats
     if out is not None:
+        reports = [("--out", out / name) for name in _REPORTS]
+        check_outputs(reports, [*given_profiles(ctx), *profiles_of(forced.values)])
         _make_folder(out)  # before minutes of work
-    if images is None:
-        task = Task(forced, free, generated(formats), load_samples(formats), counts, seconds, env)
-    else:
-        samples, left_out = from_folder(images, formats)
-        task = Task(forced, free, samples, samples, counts, seconds, env, left_out)
-    with click.progressbar(
-        length=task.num_steps, label="verifying", file=sys.stderr, item_show_func=_shown
-    ) as bar:
+    task = Task(forced, free, choose(images, forced.worker_specs()[0].rules), counts, seconds, env)
+    with (
+        unwound_by_signals(),
+        click.progressbar(
+            length=task.num_steps, label="verifying", file=sys.stderr, item_show_func=_shown
+        ) as bar,
+    ):
         report = Verification(task, lambda name: bar.update(1, name)).run()
     lines = list(report_lines(report))
     click.echo("\n".join(lines))
@@ -101,7 +105,7 @@ def _plans(ctx: click.Context, env: Mapping[str, str]) -> tuple[LaunchPlan, Laun
     for is_forced in (True, False):
         # Workers are verified, whoever serves.
         flags = dict(given_flags(ctx)) | {
-            fields["image.force_cpu_preprocessing"].parameter: is_forced,
+            fields[FORCE_CPU].parameter: is_forced,
             fields["engine.kind"].parameter: "none",
         }
         loaded = load(given_profiles(ctx), flags, given_set_items(ctx), env)
@@ -115,7 +119,7 @@ def _quiet(plan: LaunchPlan) -> LaunchPlan:
     """Keep workers from logging between the steps of the progress bar."""
     from dataclasses import replace
 
-    specs = tuple(replace(spec, log_level="warning") for spec in plan.workers)
+    specs = tuple(replace(spec, log_level="warning") for spec in plan.worker_specs())
     return replace(plan, workers=specs)
 
 
@@ -142,14 +146,14 @@ def _make_folder(out: Path) -> None:
 def _write(report: Report, lines: list[str], out: Path) -> None:
     from .html import report_page
 
-    texts = {
-        "report.txt": "\n".join(lines) + "\n",
-        "report.json": json.dumps(report.document(), indent=1) + "\n",
-        "report.html": report_page(report),
-    }
-    for name, text in texts.items():
+    texts = (
+        "\n".join(lines) + "\n",
+        json.dumps(report.document(), indent=1) + "\n",
+        report_page(report),
+    )
+    for name, text in zip(_REPORTS, texts, strict=True):
         try:
             (out / name).write_text(text, encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"--out {out / name}: {error.strerror}") from None
-    click.echo(f"wrote {', '.join(str(out / name) for name in texts)}", err=True)
+    click.echo(f"wrote {', '.join(str(out / name) for name in _REPORTS)}", err=True)

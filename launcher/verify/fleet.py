@@ -18,7 +18,8 @@ from kimi_serve.schemas.messages import WorkerReport
 from kimi_serve.schemas.settings import Settings
 from kimi_serve.schemas.worker import WorkerSpec
 
-from .gpu_memory import GpuMemory
+from ..pools import make_pool
+from .gpu_memory import GpuMemory, GpuPeak
 from .images import Sample
 from .parity import Made
 from .processes import cpu_seconds, gpu_libraries, pss_mib
@@ -46,19 +47,30 @@ class WorkerState:
     libraries: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """One load: what was measured, the workers after it, and the pids that the driver lists."""
+
+    point: LoadPoint
+    workers: Sequence[WorkerState]
+    listed: set[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What workers did: the time of every image, the cores that it took, how long it went on."""
+
+    times_ms: Sequence[float]
+    cores: float
+    seconds: float
+
+
 @contextlib.asynccontextmanager
 async def running(
     specs: Sequence[WorkerSpec], settings: Settings, env: Mapping[str, str]
 ) -> AsyncGenerator[Pool]:
     """Give a pool whose workers are ready; it is closed at the end."""
-    pool = Pool(
-        specs,
-        base_env=env,
-        start_timeout_s=settings.server.start_timeout_s,
-        job_timeout_s=settings.server.request_timeout_s,
-        image_timeout_s=settings.image.timeout_s,
-        text_timeout_s=settings.tokenizer.timeout_s,
-    )
+    pool = make_pool(specs, settings, env)
     pool.launch()
     try:
         await pool.start()
@@ -94,44 +106,39 @@ async def load(
     *,
     seconds: float,
     memory: GpuMemory | None,
-) -> tuple[LoadPoint, list[WorkerState], set[int] | None]:
-    """Keep `workers` busy for some seconds with two images each in flight.
-
-    Gives what was measured, the workers after it, and the pids that the driver lists.
-    """
-    before_mib = None if memory is None else memory.used_mib()
+) -> Loaded:
+    """Keep `workers` busy for some seconds with two images each in flight."""
+    peak = None if memory is None else GpuPeak(memory)
     started = time.monotonic()
     async with running(configuration.specs(workers), settings, env) as pool:
         ready_s = time.monotonic() - started
         pids = [state.report.pid for state in states(pool)]
         # Every worker's first images find cold caches and unmapped pages.
         await asyncio.gather(*(_one(pool, samples[-1].data) for _ in range(2 * workers)))
-        watching = asyncio.create_task(_watch(memory, pids))
-        times, cores, passed = await _drive(pool, samples, workers, pids, seconds)
-        watching.cancel()
+        async with _watched(peak, pids):
+            work = await _drive(pool, samples, workers, pids, seconds)
         # Looked at before anything is given back.
-        by_worker, peak_mib = watching_result(memory, pids, await _end(watching))
-        found = states(pool)
+        after = states(pool)
         listed = None if memory is None else listed_by(memory)
-        pss = pss_mib(pids)
-    times.sort()
-    return (
-        LoadPoint(
-            configuration=configuration.name,
-            workers=workers,
-            images=len(times),
-            images_per_s=round(len(times) / passed, 2),
-            p50_ms=round(_percentile(times, 0.50), 1),
-            p95_ms=round(_percentile(times, 0.95), 1),
-            cores=round(cores, 2),
-            cpu_ms_per_image=round(1000 * cores * passed / max(1, len(times)), 1),
-            ready_s=round(ready_s, 2),
-            pss_mib=round(pss, 1),
-            gpu_workers_mib=by_worker,
-            gpu_total_mib=_growth(before_mib, peak_mib),
-        ),
-        found,
-        listed,
+        point = _point(configuration.name, workers, work, ready_s, pss_mib(pids))
+    if peak is not None:
+        point = replace(point, gpu_workers_mib=peak.by_process, gpu_total_mib=peak.growth_mib)
+    return Loaded(point, after, listed)
+
+
+def _point(name: str, workers: int, work: _Work, ready_s: float, pss: float) -> LoadPoint:
+    times, images = sorted(work.times_ms), len(work.times_ms)
+    return LoadPoint(
+        configuration=name,
+        workers=workers,
+        images=images,
+        images_per_s=round(images / work.seconds, 2),
+        p50_ms=round(_percentile(times, 0.50), 1),
+        p95_ms=round(_percentile(times, 0.95), 1),
+        cores=round(work.cores, 2),
+        cpu_ms_per_image=round(1000 * work.cores * work.seconds / max(1, images), 1),
+        ready_s=round(ready_s, 2),
+        pss_mib=round(pss, 1),
     )
 
 
@@ -143,8 +150,8 @@ async def _one(pool: Pool, data: bytes) -> float:
 
 async def _drive(
     pool: Pool, samples: Sequence[Sample], workers: int, pids: Sequence[int], seconds: float
-) -> tuple[list[float], float, float]:
-    """Give the time of every image in ms, the cores used, and the seconds that passed."""
+) -> _Work:
+    """Have as many images made as there is time for, two a worker at once."""
     turn = itertools.cycle(samples)
     times: list[float] = []
     started, used = time.monotonic(), cpu_seconds(pids) + time.process_time()
@@ -158,7 +165,7 @@ async def _drive(
     await asyncio.gather(*(client(turn) for _ in range(2 * workers)))
     passed = time.monotonic() - started
     used = cpu_seconds(pids) + time.process_time() - used
-    return times, used / passed, passed
+    return _Work(times, used / passed, passed)
 
 
 def listed_by(memory: GpuMemory) -> set[int] | None:
@@ -167,53 +174,25 @@ def listed_by(memory: GpuMemory) -> set[int] | None:
     return None if found is None else set(found)
 
 
-def _growth(before_mib: float | None, peak_mib: float | None) -> float | None:
-    if before_mib is None or peak_mib is None:
-        return None
-    return round(peak_mib - before_mib, 1)
-
-
-def _larger(one: float | None, other: float | None) -> float | None:
-    known = [mib for mib in (one, other) if mib is not None]
-    return max(known, default=None)
-
-
-_Watched = tuple[tuple[float, ...] | None, float | None]
-
-
-async def _watch(memory: GpuMemory | None, pids: Sequence[int]) -> _Watched:
-    """Note the most that each worker and the device used, until cancelled."""
-    most: tuple[float, ...] | None = None
-    peak: float | None = None
+@contextlib.asynccontextmanager
+async def _watched(peak: GpuPeak | None, pids: Sequence[int]) -> AsyncGenerator[None]:
+    """Look at GPU memory again and again while the block runs, and once more at its end."""
+    if peak is None:
+        yield
+        return
+    watching = asyncio.create_task(_watch(peak, pids))
     try:
-        while memory is not None:
-            now = memory.of(pids)
-            if now is not None:
-                most = now if most is None else tuple(map(max, most, now))
-            peak = _larger(peak, memory.used_mib())
-            await asyncio.sleep(_SAMPLE_S)
-    except asyncio.CancelledError:
-        pass  # the caller has seen enough, and wants what was seen
-    return most, peak
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+    peak.look(pids)
 
 
-async def _end(watching: asyncio.Task[_Watched]) -> _Watched:
-    try:
-        return await watching
-    except asyncio.CancelledError:  # cancelled before its first step
-        return None, None
-
-
-def watching_result(memory: GpuMemory | None, pids: Sequence[int], watched: _Watched) -> _Watched:
-    """Add a last look to what was watched."""
-    most, peak = watched
-    if memory is None:
-        return None, None
-    now = memory.of(pids)
-    if now is not None:
-        most = now if most is None else tuple(map(max, most, now))
-    rounded = None if most is None else tuple(round(mib, 1) for mib in most)
-    return rounded, _larger(peak, memory.used_mib())
+async def _watch(peak: GpuPeak, pids: Sequence[int]) -> None:
+    while True:
+        peak.look(pids)
+        await asyncio.sleep(_SAMPLE_S)
 
 
 def _percentile(values: Sequence[float], share: float) -> float:

@@ -57,6 +57,39 @@ class GpuMemory:
             return None
 
 
+class GpuPeak:
+    """The most that some processes and their device used, over all the times that it looked."""
+
+    def __init__(self, memory: GpuMemory) -> None:
+        self._memory = memory
+        self._before_mib = memory.used_mib()
+        self._device_mib: float | None = None
+        self._by_process: tuple[float, ...] | None = None
+
+    def look(self, pids: Collection[int]) -> None:
+        """Take in what is used now."""
+        now, device_mib = self._memory.of(pids), self._memory.used_mib()
+        if now is not None:
+            most = now if self._by_process is None else self._by_process
+            self._by_process = tuple(map(max, most, now))
+        if device_mib is not None:
+            self._device_mib = max(device_mib, self._device_mib or 0.0)
+
+    @property
+    def by_process(self) -> tuple[float, ...] | None:
+        """MiB of each process, None where the driver never listed them all."""
+        if self._by_process is None:
+            return None
+        return tuple(round(mib, 1) for mib in self._by_process)
+
+    @property
+    def growth_mib(self) -> float | None:
+        """MiB of the device beyond what was used before, None where it did not say."""
+        if self._before_mib is None or self._device_mib is None:
+            return None
+        return round(self._device_mib - self._before_mib, 1)
+
+
 def open_gpu_memory(
     index: int, load: Callable[[str], Any] = importlib.import_module
 ) -> tuple[GpuMemory | None, str]:

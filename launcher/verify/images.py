@@ -14,6 +14,7 @@ from PIL import Image
 
 from kimi_serve.preprocess.images.sniff import sniff
 from kimi_serve.schemas.errors import ConfigError
+from kimi_serve.schemas.worker import ImageRules
 
 from .results import NotMeasured
 
@@ -30,15 +31,62 @@ class Sample:
     data: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Images:
+    """What is verified, what workers are loaded with, and what was left out."""
+
+    samples: Sequence[Sample]
+    load_samples: Sequence[Sample]
+    left_out: Sequence[NotMeasured] = ()
+
+
+def choose(folder: Path | None, rules: ImageRules) -> Images:
+    """Give the images of a folder, or generated ones that `rules` accept; ConfigError for none."""
+    if folder is not None:
+        samples, left_out = from_folder(folder, rules.formats)
+        return Images(samples, samples, left_out)
+    made = generated(rules.formats)
+    samples = [sample for sample in made if _is_allowed(sample, rules)]
+    limits = f"image.max_pixels {rules.max_pixels}, media.max_bytes {rules.max_bytes}"
+    if not samples:
+        raise ConfigError(
+            "no generated image is one that the settings accept: image.formats "
+            f"{', '.join(rules.formats)}, {limits}",
+            hint="name a folder with images that they accept: --images FOLDER",
+        )
+    load = [sample for sample in load_samples(rules.formats) if _is_allowed(sample, rules)]
+    left_out = [
+        NotMeasured(f"images in {name}", "Pillow cannot write them here: see --images")
+        for name in unwritable(rules.formats)
+    ]
+    larger = [sample.name for sample in made if sample not in samples]
+    if larger:
+        left_out.append(NotMeasured(_names(larger), f"larger than allowed: {limits}"))
+    return Images(samples, load or samples, left_out)
+
+
+def _is_allowed(sample: Sample, rules: ImageRules) -> bool:
+    with Image.open(BytesIO(sample.data)) as image:
+        pixels = image.width * image.height
+    return pixels <= rules.max_pixels and len(sample.data) <= rules.max_bytes
+
+
 def generated(
     formats: Sequence[str], is_wanted: Callable[[str], bool] = lambda _name: True
 ) -> list[Sample]:
     """Make sizes, formats, modes, orientations; only what `formats` accept and what is wanted."""
+    made = set(formats) - set(unwritable(formats))
     return [
         Sample(name, make())
         for name, make in _recipes()
-        if name.rpartition(".")[2].replace("jpg", "jpeg") in formats and is_wanted(name)
+        if name.rpartition(".")[2].replace("jpg", "jpeg") in made and is_wanted(name)
     ]
+
+
+def unwritable(formats: Sequence[str]) -> tuple[str, ...]:
+    """Give the formats that this build of Pillow cannot write."""
+    Image.init()
+    return tuple(name for name in formats if name.upper() not in Image.SAVE)
 
 
 def load_samples(formats: Sequence[str]) -> list[Sample]:
@@ -105,6 +153,11 @@ def _recipes() -> Iterator[tuple[str, Callable[[], bytes]]]:
     yield "webp_500x400.webp", partial(_webp, 500, 400)
     yield "webp_alpha_200x200.webp", partial(_transparent_webp, 200, 200)
     yield "gif_256x192.gif", partial(_gif, 256, 192)
+    for mode in ("RGB", "L", "P"):
+        yield f"bmp_{mode}_400x300.bmp", partial(_written, 400, 300, "BMP", mode)
+    for mode in ("RGB", "L", "CMYK"):
+        yield f"tiff_{mode}_400x300.tiff", partial(_written, 400, 300, "TIFF", mode)
+    yield "avif_500x400.avif", partial(_written, 500, 400, "AVIF", "RGB")
 
 
 def _photo_png(width: int, height: int) -> bytes:
@@ -137,7 +190,11 @@ def _transparent_png(width: int, height: int, mode: str) -> bytes:
 
 
 def _gif(width: int, height: int) -> bytes:
-    return _saved(_photo(width, height).convert("P"), "GIF")
+    return _written(width, height, "GIF", "P")
+
+
+def _written(width: int, height: int, image_format: str, mode: str) -> bytes:
+    return _saved(_photo(width, height).convert(mode), image_format)
 
 
 def _photo(width: int, height: int) -> Image.Image:

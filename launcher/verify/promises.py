@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..counted import counted
 from .fleet import WorkerState
-from .results import LoadPoint, NotMeasured, Promise, Report, counted
+from .results import LoadPoint, NotMeasured, Promise, Report
 
 
 def check_zero_contexts(

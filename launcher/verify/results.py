@@ -7,11 +7,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
-def counted(number: int, noun: str) -> str:
-    """Give a number with its noun, in the plural where that is right."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 @dataclass(frozen=True, slots=True)
 class Bound:
     """The most that two ways may differ, in levels of 8 bits."""

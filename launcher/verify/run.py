@@ -13,24 +13,24 @@ from kimi_serve.preprocess.cuda.memory import MIB, largest_peak_bytes
 from kimi_serve.preprocess.images.image_processor import ImageProcessor
 from kimi_serve.schemas.errors import KimiServeError, RequestError
 from kimi_serve.schemas.image_facts import ImageFacts
+from kimi_serve.schemas.patch_bound import slot_bytes
 from kimi_serve.schemas.plan import LaunchPlan
 from kimi_serve.schemas.worker import WorkerSpec
 
+from ..counted import counted
 from ..version import VERSION, installed_version
-from .fleet import Configuration, WorkerState, listed_by, load, make, running, states
+from .fleet import Configuration, Loaded, listed_by, load, make, running, states
 from .gpu_memory import GpuMemory, open_gpu_memory
-from .images import Sample
+from .images import Images, Sample
 from .parity import EXACT, GPU_JPEG, Made, compare
 from .promises import check_gpu_memory, check_zero_contexts
 from .reference import reference
 from .results import (
     Comparison,
     ImageParity,
-    LoadPoint,
     NotMeasured,
     Promise,
     Report,
-    counted,
 )
 from .second_opinions import SecondOpinion, missing
 
@@ -48,12 +48,10 @@ class Task:
 
     forced: LaunchPlan
     free: LaunchPlan
-    samples: Sequence[Sample]
-    load_samples: Sequence[Sample]
+    images: Images
     workers: Sequence[int]
     seconds: float
     env: Mapping[str, str]
-    left_out: Sequence[NotMeasured] = ()
 
     @property
     def gpu_spec(self) -> WorkerSpec | None:
@@ -66,7 +64,7 @@ class Task:
         configurations = 1 if self.gpu_spec is None else 2
         ways = ("transformers",) if configurations == 2 else ("transformers", "device")
         others = sum(not missing(way) for way in ways)
-        pictures = len(self.samples) * (configurations + others)
+        pictures = len(self.images.samples) * (configurations + others)
         return pictures + configurations * len(self.workers)
 
 
@@ -85,12 +83,12 @@ class Verification:
                 "model": task.forced.model.value,
                 "image.policy": self._settings.image.policy,
                 "image.kernel": self._settings.image.kernel,
-                "images": str(len(task.samples)),
+                "images": str(len(task.images.samples)),
                 "workers": ", ".join(map(str, task.workers)),
                 "seconds": f"{task.seconds:g} a worker count",
             },
         )
-        self.report.not_measured += task.left_out
+        self.report.not_measured += task.images.left_out
         self._memory: GpuMemory | None = None
         self._readable: set[str] = set()
         self._refused: set[str] = set()
@@ -134,7 +132,7 @@ class Verification:
         exact = replace(spec, rules=replace(spec.rules, policy="checkpoint"))
         found: list[ImageParity] = []
         async with running([exact], self._settings, self._task.env) as pool:
-            for sample in self._task.samples:
+            for sample in self._task.images.samples:
                 try:
                     facts, made, _ = await make(pool, sample.data)
                 except RequestError as error:
@@ -159,7 +157,7 @@ class Verification:
                 running([cpu_spec], self._settings, self._task.env) as cpus,
                 running([gpu_spec], self._settings, self._task.env) as gpus,
             ):
-                for sample in self._task.samples:
+                for sample in self._task.images.samples:
                     try:
                         facts, ours, _ = await make(cpus, sample.data)
                         _, theirs, fallback = await make(gpus, sample.data)
@@ -192,7 +190,7 @@ class Verification:
             return
         kernel = self._task.forced.worker_specs()[0].image_kernel
         processor = ImageProcessor(opinion.resize, opinion.rules, kernel)
-        made = [sample for sample in self._task.samples if sample.name in self._readable]
+        made = [sample for sample in self._task.images.samples if sample.name in self._readable]
 
         def ours(sample: Sample) -> tuple[ImageFacts, Made]:
             # Here and not in a worker: that those are equal was shown before.
@@ -217,9 +215,10 @@ class Verification:
 
     def _samples_to_load(self) -> list[Sample]:
         """Leave out what was refused before: one damaged image must not cost the whole section."""
-        samples = [each for each in self._task.load_samples if each.name not in self._refused]
+        images = self._task.images
+        samples = [each for each in images.load_samples if each.name not in self._refused]
         if not samples:
-            detail = f"none of {len(self._task.samples)} was made: see what was not measured"
+            detail = f"none of {len(images.samples)} was made: see what was not measured"
             self.report.promises.append(Promise("there are images to measure", False, detail))
         return samples
 
@@ -233,7 +232,7 @@ class Verification:
         self, configuration: Configuration, workers: int, samples: Sequence[Sample]
     ) -> None:
         try:
-            point, found, listed = await load(
+            loaded = await load(
                 configuration,
                 workers,
                 samples,
@@ -246,18 +245,13 @@ class Verification:
             which = f"{configuration.name} with {counted(workers, 'worker')}"
             self._missed(f"throughput and memory: {which}", error.message)
             return
-        self._conclude(configuration, point, found, listed)
+        self._conclude(configuration, loaded)
 
-    def _conclude(
-        self,
-        configuration: Configuration,
-        point: LoadPoint,
-        found: Sequence[WorkerState],
-        listed: set[int] | None,
-    ) -> None:
+    def _conclude(self, configuration: Configuration, loaded: Loaded) -> None:
+        point = loaded.point
         if configuration.name == CPU:
             which = f"{counted(point.workers, 'worker')} under load"
-            check_zero_contexts(self.report, found, which, listed)
+            check_zero_contexts(self.report, loaded.workers, which, loaded.listed)
             self.report.loads.append(point)
             return
         point = replace(
@@ -282,8 +276,7 @@ class Verification:
 
 def _parity_spec(spec: WorkerSpec) -> WorkerSpec:
     """Compare what is sent as float32, whatever the profile sends; slots are made for it."""
-    patches = spec.slot_bytes
-    size = patches * {"float32": 1, "bfloat16": 2, "uint8": 4}[spec.rules.dtype]
+    size = slot_bytes(spec.resize, "float32")
     return replace(spec, rules=replace(spec.rules, dtype="float32"), slot_bytes=size)
 
 

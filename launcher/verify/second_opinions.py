@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -62,7 +63,11 @@ class SecondOpinion:
         command = [sys.executable, "-P", "-m", "kimi_serve.launcher.verify.children", self.way]
         try:
             ran = subprocess.run(
-                [*command, folder], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+                [*command, folder, str(os.getpid())],
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT_S,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             return "", f"it did not finish within {_TIMEOUT_S} s"

@@ -86,6 +86,22 @@ def test_a_file_is_written_and_named_in_findings(tmp_path: Path) -> None:
     assert "verysecret" not in result.stderr + out.read_text(encoding="utf-8")
 
 
+def test_the_profile_does_not_replace_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(" ".join(SGLANG), encoding="utf-8")
+    with script.open() as stdin:
+        result = subprocess.run(
+            [sys.executable, "-P", "-m", "kimi_serve.launcher", "adopt", "-o", str(script)],
+            stdin=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (result.returncode, "which is read" in result.stderr) == (2, True)
+    assert script.read_text(encoding="utf-8") == " ".join(SGLANG)
+
+
 def test_broken_bytes_are_said() -> None:
     result = subprocess.run(
         [sys.executable, "-P", "-m", "kimi_serve.launcher", "adopt"],

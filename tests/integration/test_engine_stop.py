@@ -79,10 +79,13 @@ def test_a_running_request_is_answered(engine: EngineServer, settings: Settings)
 
 
 @pytest.mark.parametrize(
-    ("kind", "known"),
-    [("sglang", "requests still run: 1"), ("vllm", "requests may still run: 1 client is")],
+    ("kind", "told"),
+    [
+        ("sglang", "after 0.2 s: requests still run: 1"),
+        ("vllm", "after 1 s: requests may still run: 1 client is"),  # it takes whole seconds
+    ],
 )
-def test_the_wait_for_requests_has_an_end(engine: EngineServer, kind: str, known: str) -> None:
+def test_the_wait_for_requests_has_an_end(engine: EngineServer, kind: str, told: str) -> None:
     settings: Settings = {
         "engine": {"kind": kind, "kill_timeout_s": 0.5},
         "server": {"drain_timeout_s": 0.2},
@@ -91,9 +94,37 @@ def test_the_wait_for_requests_has_an_end(engine: EngineServer, kind: str, known
     engine.start(None, settings).wait_until_ready()
     request = run_request(engine)
     assert engine.server.stop() == 0
-    assert f"not finished after 0.2 s: {known}" in engine.log
+    assert f"not finished {told}" in engine.log
     request.join(30)
     assert request.status == 0
+    engine.wait_until_nothing_is_left()
+
+
+def test_the_time_in_the_engines_words_is_the_one_that_is_told(engine: EngineServer) -> None:
+    words = {"kind": "vllm", "args": ["--shutdown-timeout", "1"], "kill_timeout_s": 0.5}
+    engine.start(None, {"engine": words}).wait_until_ready()
+    run_request(engine)
+    assert engine.server.stop() == 0
+    assert "not finished after 1 s: requests may still run" in engine.log
+
+
+@pytest.mark.parametrize(
+    "engine_settings",
+    [
+        {"args": ["--nnodes", "2", "--node-rank", "1", "--dist-init-addr", "192.0.2.1:1"]},
+        {"nodes": {"count": 2, "rank": 1, "address": "192.0.2.1:1"}},
+    ],
+    ids=["engine.args", "engine.nodes"],
+)
+def test_a_machine_behind_the_first_is_stopped_at_once(
+    engine: EngineServer, engine_settings: dict[str, Any]
+) -> None:
+    own = {**engine_settings, "kill_timeout_s": 0.2}
+    own["args"] = [*own.get("args", ()), "--tp-size", "2"]
+    engine.start(None, {"engine": own, "server": {"drain_timeout_s": 3000}}).wait_until_ready()
+    run_request(engine)
+    assert engine.server.stop() == 0
+    assert "not finished" not in engine.log
     engine.wait_until_nothing_is_left()
 
 
@@ -207,3 +238,19 @@ def test_the_keeper_does_not_obey_a_signal_to_the_whole_control_group(
     os.kill(engine.keeper(), signal.SIGTERM)
     assert engine.get("/v1/models").status_code == 200
     assert engine.server.stop() == 0
+
+
+def test_a_keeper_that_does_not_end_a_late_engine_is_not_waited_for(engine: EngineServer) -> None:
+    """As when a process of the engine hangs in the kernel, where no signal reaches it."""
+    engine.start({"HANG": 1}, {"engine": {"startup_timeout_s": 3, "kill_timeout_s": 0.2}}).record()
+    keeper = engine.keeper()
+    os.kill(keeper, signal.SIGSTOP)
+    try:
+        assert engine.server.process.wait(60) == 5
+    finally:
+        os.kill(keeper, signal.SIGCONT)  # which has the log open too
+    engine.wait_until_nothing_is_left()
+    engine.server.stop()
+    assert "cannot be killed; the keeper goes on trying" in engine.log
+    assert "kimi-serve: error: sglang was not ready within 3 s" in engine.log
+    assert "Traceback" not in engine.log

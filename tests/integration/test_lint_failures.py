@@ -102,10 +102,11 @@ def test_pasted_characters_are_findings(folder: Path, format: str) -> None:
         ["p.yaml", "--format", "json", "-o", "x", "--format", "sarif", "-o", "./x"],
         ["--format", "json", "-o", "p.yaml"],
         ["p.yaml", "--format", "json", "-o", "b", "--write-baseline", "b"],
+        ["-", "--format", "json", "-o", "p.yaml"],
     ],
 )
 def test_no_report_overwrites_another_or_a_profile(folder: Path, argv: list[str]) -> None:
-    result = run(folder, *argv)
+    result = run(folder, *argv, shell='"$@" < p.yaml')
     assert result.returncode == 2
     assert (folder / "p.yaml").read_text() == FINDING
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from image_samples import encoded, picture
+from integration_server import wait_until
 from PIL import Image
 
 from kimi_serve.launcher.cli import run
@@ -107,6 +109,15 @@ def test_a_damaged_image_costs_itself_only(
     assert "1 workers" not in printed
 
 
+def test_a_format_that_is_not_a_default_is_verified(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_others(monkeypatch)
+    words = ["--image-formats", "bmp", "--workers", "1", "--seconds", "0.1"]
+    assert run(["verify", *words]) == 0
+    assert "bmp_RGB_400x300.bmp" in capsys.readouterr().out
+
+
 def test_images_that_are_all_damaged_are_no_success(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,6 +135,7 @@ def test_images_that_are_all_damaged_are_no_success(
         (["--workers", "0"], "--workers '0'"),
         (["--images", "/nowhere"], "--images /nowhere"),
         (["--out", "/proc/nowhere"], "--out /proc/nowhere"),
+        (["--media-max-bytes", "10"], "no generated image is one that the settings accept"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_runs(
@@ -131,3 +143,35 @@ def test_what_is_wrong_is_said_before_anything_runs(
 ) -> None:
     assert run(["verify", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+HANGING_TORCH = """
+import os, pathlib, time
+pathlib.Path(os.environ["CHILD"]).write_text(str(os.getpid()))
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL])
+def test_a_stop_leaves_no_child_and_no_images(
+    images: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    (tmp_path / "torch.py").write_text(HANGING_TORCH)
+    (tmp_path / "transformers.py").touch()
+    (tmp_path / "temporary").mkdir()
+    said = tmp_path / "child"
+    env = clean_env() | {
+        "PYTHONPATH": str(tmp_path), "CHILD": str(said), "TMPDIR": str(tmp_path / "temporary"),
+    }  # fmt: skip
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "kimi_serve.launcher", "verify", "--images", str(images)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env,
+    ) as verifying:  # fmt: skip
+        wait_until(lambda: said.exists() and bool(said.read_text()))
+        verifying.send_signal(number)
+        verifying.wait(30)
+    assert verifying.returncode != 0
+    child = Path(f"/proc/{said.read_text()}/stat")
+    wait_until(lambda: not child.exists() or child.read_text().rpartition(")")[2].split()[0] == "Z")
+    if number != signal.SIGKILL:
+        assert list((tmp_path / "temporary").iterdir()) == []

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from image_samples import DISPLAY, KIMI
+from image_samples import SPEC
 
 from kimi_serve.launcher.front.admission import Admission, Hold
-from kimi_serve.launcher.front.image_cache import ENTRY_OVERHEAD_BYTES, ImageCache
+from kimi_serve.launcher.front.image_cache import ENTRY_OVERHEAD_BYTES, ImageCache, PlanImages
 from kimi_serve.launcher.front.media import Media
 from kimi_serve.launcher.front.work import Preprocessed, Work, run_work
 from kimi_serve.preprocess.workers.leases import ImageLease
@@ -54,7 +54,8 @@ class Front:
     """A cache and what a request passes before it."""
 
     def __init__(self, max_held: int = 2**30) -> None:
-        self.cache = ImageCache(2**30, DISPLAY, KIMI)
+        self.cache = ImageCache()
+        self.cache.limit(2**30)
         self.admission = Admission(2**30, max_held)
         self.media = Media(Settings(), self.admission, self._ignore)
 
@@ -70,7 +71,7 @@ class Front:
                 encoding="raw",
                 max_response_bytes=2**30,
                 media=self.media,
-                cache=self.cache,
+                kept=PlanImages(self.cache, SPEC),
             )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kimi_serve.schemas.engine_facts import (
     BooleanOutcome,
     EngineTable,
+    EnvFacts,
     FlagFacts,
     checked_versions,
     engine_table,
@@ -285,6 +288,13 @@ def test_a_variable_knows_its_parser_and_its_successor(
     found = table(engine).env(name)
     assert found is not None
     assert (found.kind, found.deprecated_by) == (kind, deprecated_by)
+
+
+def test_a_variable_under_an_old_prefix_is_its_twin() -> None:
+    twin = EnvFacts("NEW_A", "choice", default="x", choices=("x", "y"), secret=True, declared=False)
+    known = replace(table("sglang"), renamed_prefixes={"OLD_": "NEW_"}, environment={"NEW_A": twin})
+    assert known.env("OLD_A") == replace(twin, name="OLD_A", deprecated_by="NEW_A")
+    assert known.env("OLD_B") is None
 
 
 def test_a_variable_that_two_parsers_read_names_both() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from plan_factories import QWEN, make_checkpoint, make_plan
 
-from kimi_serve.launcher.report.render import plan_text
+from kimi_serve.launcher.report.render import plan_json, plan_text
 from kimi_serve.schemas.engine_launch import EngineLaunch
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -68,8 +68,43 @@ def test_the_time_to_finish_is_the_one_that_is_said() -> None:
     assert plan.launch is not None
     assert plan.launch.stopping.drain_timeout_s == 7
     assert "finishes what runs within 7 s" in plan_text(plan)
-    assert launch_of("vllm", {"server.drain_timeout_s": 4.5}).stopping.drain_timeout_s == 4.5
-    assert launch_of("sglang", {}).stopping.drain_timeout_s is None
+    assert launch_of("sglang", {"server.drain_timeout_s": 4.5}).stopping.drain_timeout_s == 4.5
+    assert launch_of("sglang", {}).stopping.drain_timeout_s == 30
+
+
+def test_whole_seconds_are_told_and_planned_alike() -> None:
+    plan = make_plan({"engine.kind": "vllm", "server.drain_timeout_s": 0.5})
+    text = plan_text(plan)
+    assert "--shutdown-timeout 1" in text
+    assert ", 0.5 s rounded up to whole ones" in text
+    assert "finishes what runs within 1 s" in text
+    document = plan_json(plan)["launch"]["stopping"]
+    assert (document["drains"], document["drain_timeout_s"]) == (True, 1)
+    assert "rounded" not in plan_text(make_plan({"engine.kind": "vllm"}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "has_requests"),
+    [
+        ("sglang", {}, True),
+        ("vllm", {}, True),
+        ("sglang", {"engine.args": ["--nnodes", "2", "--node-rank", "0"]}, True),
+        ("sglang", {"engine.args": ["--nnodes", "2", "--node-rank", "1"]}, False),
+        ("vllm", {"engine.args": ["--nnodes", "2", "--node-rank", "1"]}, False),
+        ("vllm", {"engine.args": ["--headless"]}, False),
+        ("sglang", {"engine.nodes.count": 2, "engine.nodes.rank": 1}, False),
+        ("vllm", {"engine.nodes.count": 2, "engine.args": ["--node-rank=1"]}, False),
+        # Of a single machine the rank says nothing.
+        ("sglang", {"engine.nodes.rank": 1}, True),
+    ],
+)
+def test_a_machine_without_clients_is_not_waited_for(
+    kind: str, given: dict[str, Any], has_requests: bool
+) -> None:
+    plan = make_plan({"engine.kind": kind, **given})
+    assert plan.launch is not None
+    assert plan.launch.stopping.has_requests == has_requests
+    assert ("SIGTERM at once" in plan_text(plan)) == (not has_requests)
 
 
 def test_a_headless_machine_of_engine_args_is_told_nothing_of_serving() -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import errno
+import socket
 from typing import Any
 
 import pytest
 from plan_factories import make_plan
 
-from kimi_serve.launcher.listening import bind_error, url_of
+from kimi_serve.launcher.listening import bind_error, take_admin_port, url_of
 from kimi_serve.launcher.report.engine import watch_lines
+from kimi_serve.launcher.supervise.engine import check_ports
 from kimi_serve.schemas.engine_launch import EngineLaunch
+from kimi_serve.schemas.errors import PlanError
+from kimi_serve.schemas.settings import ServerSettings
 
 NODES = {"engine.nodes.count": 2, "engine.nodes.rank": 1, "engine.nodes.address": "host:1"}
 PEM = ["--ssl-certfile", "/x.pem"]
@@ -76,5 +80,35 @@ def test_the_plan_says_what_is_waited_for() -> None:
 @pytest.mark.parametrize(("host", "text"), [("::", "[::]:80"), ("127.0.0.1", "127.0.0.1:80")])
 def test_an_address_is_written_as_urls_have_it(host: str, text: str) -> None:
     assert url_of(host, 80) == f"http://{text}"
-    error = bind_error(host, 80, OSError(errno.EADDRNOTAVAIL, "not available"), "server.port")
+    unavailable = OSError(errno.EADDRNOTAVAIL, "not available")
+    error = bind_error(host, 80, unavailable, "server.host", "server.port")
     assert f"cannot listen on {text}:" in error.message
+
+
+def test_what_chose_an_address_that_cannot_be_had_is_named() -> None:
+    server = ServerSettings(admin_host="192.0.2.1", admin_port=1)
+    with (
+        socket.socket() as main,
+        pytest.raises(PlanError) as raised,
+        take_admin_port(server, main),
+    ):
+        pass
+    assert raised.value.hint == "check server.admin_host and server.admin_port"
+
+
+@pytest.mark.parametrize(
+    ("args", "host", "port"),
+    [
+        ([], "server.host", "server.port"),
+        (["--host", "192.0.2.1"], "--host in engine.args", "server.port"),
+        (["--port=1"], "server.host", "--port in engine.args"),
+    ],
+)
+def test_an_address_in_the_engines_words_is_named_so(args: list[str], host: str, port: str) -> None:
+    launch = launch_of("vllm", args)
+    assert launch.said_by("--host", "server.host") == host
+    assert launch.said_by("--port", "server.port") == port
+    if port == "server.port" and args:
+        with pytest.raises(PlanError) as raised:
+            check_ports(launch)
+        assert raised.value.hint == f"check {host} and {port}"

@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from image_samples import DISPLAY, KIMI
+from image_samples import DISPLAY, KIMI, SPEC
 
 from kimi_serve.launcher.front.image_cache import (
     ENTRY_OVERHEAD_BYTES,
     CachedImage,
     ImageCache,
+    PlanImages,
 )
 from kimi_serve.schemas.image_facts import ImageFacts
-from kimi_serve.schemas.worker import ImageRules, ResizeConfig
+from kimi_serve.schemas.worker import ImageRules, ResizeConfig, TokenizerSpec, WorkerSpec
 
 
 def facts(name: str = "x") -> ImageFacts:
@@ -33,13 +34,25 @@ def image(size: int) -> CachedImage:
 
 
 def cache(max_bytes: int = 10**6) -> ImageCache:
-    return ImageCache(max_bytes, DISPLAY, KIMI)
+    made = ImageCache()
+    made.limit(max_bytes)
+    return made
 
 
-def key(of: ImageCache, content: bytes = b"content", encoding: Any = "raw") -> bytes:
-    return asyncio.run(of.key(content, encoding))
+def key(spec: WorkerSpec = SPEC, content: bytes = b"content", encoding: Any = "raw") -> bytes:
+    return asyncio.run(PlanImages(cache(), spec).key(content, encoding))
 
 
+OTHER_SPEC: dict[str, Any] = {
+    "decode_device": "cuda", "preprocess_device": "cuda", "env": (("CUDA_VISIBLE_DEVICES", "1"),),
+    "image_kernel": "pure",
+}  # fmt: skip
+# No pixel depends on these: a reload that changes them finds what the plan before has kept.
+NO_MATTER: dict[str, Any] = {
+    "tokenizer": TokenizerSpec("/m", "tokenizer.json", None),
+    "index": 1, "slots": 9, "slot_bytes": 9, "memory_bytes": 9, "gpu_budget_bytes": 9,
+    "log_level": "error", "log_format": "json",
+}  # fmt: skip
 OTHER_RULES: dict[str, Any] = {
     "policy": "checkpoint", "background": (0, 0, 0), "dtype": "bfloat16", "max_pixels": 7,
     "max_bytes": 7, "formats": ("png",),
@@ -53,25 +66,47 @@ OTHER_RESIZE: dict[str, Any] = {
 def test_every_setting_is_in_the_key() -> None:
     assert {field.name for field in fields(ImageRules)} == set(OTHER_RULES)
     assert {field.name for field in fields(ResizeConfig)} == set(OTHER_RESIZE)
+    parts = {"rules", "resize"}
+    assert {field.name for field in fields(WorkerSpec)} == parts | set(OTHER_SPEC) | set(NO_MATTER)
     rules = [replace(DISPLAY, **{name: value}) for name, value in OTHER_RULES.items()]
     resizes = [replace(KIMI, **{name: value}) for name, value in OTHER_RESIZE.items()]
-    caches = [
-        cache(),
-        *(ImageCache(10**6, other, KIMI) for other in rules),
-        *(ImageCache(10**6, DISPLAY, other) for other in resizes),
+    specs = [
+        SPEC,
+        *(replace(SPEC, rules=other) for other in rules),
+        *(replace(SPEC, resize=other) for other in resizes),
+        *(replace(SPEC, **{name: value}) for name, value in OTHER_SPEC.items()),
     ]
-    keys = {key(each) for each in caches} | {key(caches[0], encoding="base64")}
-    assert len(keys) == len(caches) + 1
+    keys = {key(each) for each in specs} | {key(encoding="base64")}
+    assert len(keys) == len(specs) + 1
+
+
+@pytest.mark.parametrize("name", NO_MATTER)
+def test_what_makes_no_other_pixels_is_not(name: str) -> None:
+    assert key(replace(SPEC, **{name: NO_MATTER[name]})) == key()
+
+
+def test_a_lower_bound_holds_from_the_moment_it_is_set() -> None:
+    tried = cache(10**6)
+    for number in range(4):
+        tried.put(bytes([number]), image(100_000))
+    tried.get(b"\0")
+    tried.limit(250_000)
+    assert [number for number in range(4) if tried.get(bytes([number]))] == [0, 3]
+    assert tried.held_bytes == 2 * (100_000 + ENTRY_OVERHEAD_BYTES)
+    tried.limit(0)
+    assert (len(tried), tried.held_bytes) == (0, 0)
+    # A request of the plan before may still bring its image.
+    tried.put(b"late", image(1))
+    assert (len(tried), tried.held_bytes) == (0, 0)
+    assert tried.evictions == 4
 
 
 @pytest.mark.parametrize("size", [1, 1000, 1001, 2**18, 2**18 + 1, 3 * 2**20])
 def test_the_whole_content_is_in_a_key_that_is_not_cut(size: int) -> None:
     content = bytes(size)
-    keys = {
-        key(cache(), content[:at] + b"\1" + content[at + 1 :]) for at in {0, size // 2, size - 1}
-    }
-    keys.add(key(cache(), content))
-    keys.add(key(cache(), content + b"\0"))
+    keys = {key(SPEC, content[:at] + b"\1" + content[at + 1 :]) for at in {0, size // 2, size - 1}}
+    keys.add(key(SPEC, content))
+    keys.add(key(SPEC, content + b"\0"))
     assert len(keys) == 2 + len({0, size // 2, size - 1})
     assert {len(each) for each in keys} == {32}
 
@@ -132,12 +167,13 @@ def test_what_a_client_sent_is_not_kept() -> None:
     async def run() -> int:
         content = b"x" * 2**19
         before = sys.getrefcount(content)
-        tried = cache()
+        tried = PlanImages(cache(), SPEC)
         name = await tried.key(content, "raw")
-        tried.put(name, image(10))
-        assert content not in (name, *(each for each in vars(tried).values()))
+        tried.cache.put(name, image(10))
+        held = [*vars(tried).values(), *vars(tried.cache).values()]
+        assert content not in (name, *held)
         while sys.getrefcount(content) > before:  # the thread lets go in its own time
             await asyncio.sleep(0)
-        return len(tried)
+        return len(tried.cache)
 
     assert asyncio.run(run()) == 1

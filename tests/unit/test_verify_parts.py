@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 from image_samples import ALL_FORMATS, DATA, DISPLAY, KIMI, encoded, picture
+from PIL import Image
 
 from kimi_serve.launcher.verify.fleet import WorkerState
-from kimi_serve.launcher.verify.gpu_memory import open_gpu_memory
+from kimi_serve.launcher.verify.gpu_memory import GpuPeak, open_gpu_memory
 from kimi_serve.launcher.verify.html import report_page
-from kimi_serve.launcher.verify.images import from_folder, generated, load_samples
+from kimi_serve.launcher.verify.images import choose, from_folder, generated, load_samples
 from kimi_serve.launcher.verify.parity import EXACT, GPU_JPEG, Made, compare
 from kimi_serve.launcher.verify.promises import check_gpu_memory, check_zero_contexts
 from kimi_serve.launcher.verify.reference import reference
@@ -48,7 +49,7 @@ def test_generated_images_are_the_same_every_time_and_many_kinds() -> None:
     one, two = generated(ALL_FORMATS, is_small), generated(ALL_FORMATS, is_small)
     assert [sample.data for sample in one] == [sample.data for sample in two]
     assert len({sample.name for sample in one}) == len(one) >= 20
-    assert {sniff(sample.data).format for sample in one} == {"png", "jpeg", "webp", "gif"}
+    assert {sniff(sample.data).format for sample in one} == set(ALL_FORMATS)
     facts = [ImageProcessor(KIMI, DISPLAY).process_array(sample.data)[0] for sample in one]
     assert sum(image.orientation_applied for image in facts) == 7
 
@@ -56,6 +57,50 @@ def test_generated_images_are_the_same_every_time_and_many_kinds() -> None:
 def test_only_accepted_formats_are_used() -> None:
     assert {sniff(sample.data).format for sample in generated(("png",), is_small)} == {"png"}
     assert {sniff(sample.data).format for sample in load_samples(("gif",))} == {"gif"}
+
+
+@pytest.mark.parametrize("name", ALL_FORMATS)
+def test_every_format_alone_has_images_that_are_made_as_the_checkpoint_does(name: str) -> None:
+    images = choose(None, replace(DISPLAY, policy="checkpoint", formats=(name,)))
+    assert images.left_out == []
+    assert {sniff(each.data).format for each in images.load_samples} == {name}
+    processor = ImageProcessor(KIMI, replace(DISPLAY, policy="checkpoint"))
+    for sample in (each for each in images.samples if is_small(each.name)):
+        facts, values = processor.process_array(sample.data)
+        wanted = reference(sample.data, KIMI)
+        ours = Made(values, facts.grid_thw, facts.num_tokens)
+        theirs = Made(wanted.values, wanted.grid_thw, wanted.tokens)
+        assert compare(sample.name, facts, KIMI, ours, theirs, EXACT).holds, sample.name
+
+
+def test_images_that_the_settings_refuse_are_left_out() -> None:
+    small = choose(None, replace(DISPLAY, formats=("png",), max_pixels=1000))
+    assert [sample.name for sample in small.samples] == [
+        *("photo_1x1.png", "photo_13x13.png", "photo_28x28.png", "photo_57x1.png"),
+    ]
+    (left_out,) = small.left_out
+    assert "photo_640x480.png" in left_out.what
+    assert "image.max_pixels 1000" in left_out.why
+    # Those of a phone are too large here, and something must be loaded.
+    few = choose(None, replace(DISPLAY, formats=("png", "jpeg"), max_pixels=120_000))
+    assert few.load_samples == few.samples
+
+
+@pytest.mark.parametrize("limit", [{"max_pixels": 0}, {"max_bytes": 10}])
+def test_no_image_that_the_settings_accept_is_the_settings_fault(limit: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=r"image.formats gif, image.max_pixels") as raised:
+        choose(None, replace(DISPLAY, formats=("gif",), **limit))
+    assert "--images FOLDER" in (raised.value.hint or "")
+
+
+def test_a_format_that_pillow_cannot_write_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.init()
+    monkeypatch.delitem(Image.SAVE, "AVIF")
+    images = choose(None, replace(DISPLAY, formats=("avif", "gif")))
+    assert [sample.name for sample in images.samples] == ["gif_256x192.gif"]
+    assert [left_out.what for left_out in images.left_out] == ["images in avif"]
+    with pytest.raises(ConfigError, match=r"image.formats avif"):
+        choose(None, replace(DISPLAY, formats=("avif",)))
 
 
 def test_a_folder_gives_its_images_in_order(tmp_path: Path) -> None:
@@ -214,6 +259,7 @@ class FakeNvml:
 
     def __init__(self, processes: dict[int, int | None] | None) -> None:
         self.processes = processes
+        self.used = 3 * 2**30
 
     def nvmlInit(self) -> None:
         if self.processes is None:
@@ -223,7 +269,7 @@ class FakeNvml:
         return index
 
     def nvmlDeviceGetMemoryInfo(self, _handle: int) -> Any:
-        return SimpleNamespace(used=3 * 2**30)
+        return SimpleNamespace(used=self.used)
 
     def nvmlDeviceGetComputeRunningProcesses(self, _handle: int) -> list[Any]:
         items = (self.processes or {}).items()
@@ -237,6 +283,23 @@ def test_gpu_memory_by_process() -> None:
     assert memory.used_mib() == 3072
     assert memory.of([8, 7]) == (800, 700)
     assert memory.of([7, 9]) is None
+
+
+def test_the_peak_is_the_most_of_all_looks() -> None:
+    nvml = FakeNvml({7: 700 * 2**20, 8: 800 * 2**20})
+    memory, _ = open_gpu_memory(0, lambda _: nvml)
+    assert memory is not None
+    peak = GpuPeak(memory)
+    assert (peak.by_process, peak.growth_mib) == (None, None)
+    peak.look([7, 8])
+    later: list[tuple[dict[int, int | None], int]] = [
+        ({7: 900 * 2**20, 8: 1}, 5 * 2**30),
+        ({7: 1}, 4 * 2**30),
+    ]
+    for processes, used in later:
+        nvml.processes, nvml.used = processes, used
+        peak.look([7, 8])
+    assert (peak.by_process, peak.growth_mib) == ((900, 800), 2048)
 
 
 def test_a_driver_that_names_no_sizes_is_no_zero() -> None:
