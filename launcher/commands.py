@@ -21,6 +21,7 @@ from .options import (
     given_profiles,
     given_set_items,
 )
+from .outputs import check_outputs, profiles_of
 from .plan_command import plan
 from .refusal import OVERRIDE
 from .schema_command import schema
@@ -78,7 +79,7 @@ for command in (adopt, doctor, lint, plan, rule, schema, verify):
 def explain(ctx: click.Context, /, path: str, **_: object) -> None:
     """Print one setting."""
     from .pipeline import load
-    from .report.render import explain_text
+    from .report.explain import explain_text
 
     env = dict(os.environ)
     loaded = load(given_profiles(ctx), given_flags(ctx), given_set_items(ctx), env)
@@ -106,7 +107,11 @@ def preprocess(
     from .pipeline import load, make_plan
 
     env = dict(os.environ)
-    made = make_plan(load(given_profiles(ctx), given_flags(ctx), given_set_items(ctx), env), env)
+    profiles = given_profiles(ctx)
+    loaded = load(profiles, given_flags(ctx), given_set_items(ctx), env)
+    read = [*map(str, (*files, *profiles)), *profiles_of(loaded.values)]
+    check_outputs([("--out", out), ("--picture", picture)], read)
+    made = make_plan(loaded, env)
     if not made.worker_specs():
         raise PlanError(
             f"preprocess has no processor to show: {made.engine.value} ({made.engine.source}) "

@@ -14,6 +14,7 @@ from pathlib import PurePath
 from typing import Any, Literal, cast
 
 from kimi_serve.schemas.engine_facts import EngineTable, FlagFacts
+from kimi_serve.schemas.vocabulary import ENGINES
 
 Problem = Literal["", "unknown", "ambiguous", "no value", "unwanted value", "loose word"]
 
@@ -57,10 +58,9 @@ class EngineArgument:
 
 @dataclass(frozen=True, slots=True)
 class EngineCommand:
-    """A whole command: the engine, its words behind the entry point, and where they start."""
+    """A whole command: the engine, and where its words behind the entry point start."""
 
     engine: str
-    args: tuple[str, ...]
     start: int
     words: int  # how many loose words the entry point takes: the model
 
@@ -69,16 +69,12 @@ def find_command(argv: Sequence[str]) -> EngineCommand | None:
     """Find the engine's entry point in a command, behind `env`, `numactl` and their like."""
     for index, word in enumerate(argv):
         after = argv[index + 1] if index + 1 < len(argv) else ""
-        if PurePath(word).name in ("sglang", "vllm") and after == "serve":
-            return _command(PurePath(word).name, argv, index + 2, words=1)
+        if PurePath(word).name in ENGINES and after == "serve":
+            return EngineCommand(PurePath(word).name, index + 2, words=1)
         if word == "-m" and after in _MODULES:
             engine = _MODULES[after]
-            return _command(engine, argv, index + 2, words=int(engine == "vllm"))
+            return EngineCommand(engine, index + 2, words=int(engine == "vllm"))
     return None
-
-
-def _command(engine: str, argv: Sequence[str], start: int, *, words: int) -> EngineCommand:
-    return EngineCommand(engine, tuple(argv[start:]), start, words)
 
 
 def parse_arguments(

@@ -15,6 +15,7 @@ import click
 from kimi_serve.schemas.errors import PlanError
 
 from .options import SettingsCommand, given_flags, given_profiles, given_set_items
+from .outputs import check_outputs, profiles_of
 from .refusal import refusal
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def plan(
     compare: str | None,
     **_: object,
 ) -> int:
-    """Print the plan; the exit code is that with which `serve` would refuse it."""
+    """Print the plan, or two; the exit code is that with which `serve` would refuse the worse."""
     from .pipeline import load, make_plan
 
     if picture is not None and picture.suffix.lower() != ".png":
@@ -71,15 +72,20 @@ def plan(
     loaded = load(profiles, given_flags(ctx), given_set_items(ctx), env)
     if picture is not None and compare is not None:
         raise click.UsageError("--picture draws one plan, and --compare makes two")
+    check_outputs([("--picture", picture)], [*profiles, *profiles_of(loaded.values)])
     if compare is not None:
-        _print_compared(loaded, compare, env, output, changed)
-        return 0
+        return _exit_code(*_print_compared(loaded, compare, env, output, changed))
     made = make_plan(loaded, env)
     _print_plan(made, output, changed)
     if picture is not None:
         _draw(made, picture)
-    refused = refusal(made)
-    return 0 if refused is None else refused.exit_code
+    return _exit_code(made)
+
+
+def _exit_code(*plans: LaunchPlan) -> int:
+    """Give the code of the worst refusal: wrong text is wrong on every machine."""
+    refused = [each for each in map(refusal, plans) if each is not None]
+    return min((each.exit_code for each in refused), default=0)
 
 
 def _print_plan(made: LaunchPlan, output: str, changed: bool) -> None:
@@ -133,7 +139,7 @@ def _warn(made: LaunchPlan) -> None:
 
 def _print_compared(
     loaded: LoadedSettings, names: str, env: Mapping[str, str], output: str, changed: bool
-) -> None:
+) -> list[LaunchPlan]:
     from .compare import compare, engine_names
     from .report.compare import compare_json, compare_text
     from .report.redact import hide_in
@@ -150,4 +156,5 @@ def _print_compared(
         document = hide_in(compare_json(plans, left_out, changed_only=changed), known)
         click.echo(json.dumps(document, indent=2))
     else:
-        click.echo(known.hide(compare_text(plans, left_out)))
+        click.echo(known.hide(compare_text(plans, left_out, changed_only=changed)))
+    return list(plans.values())

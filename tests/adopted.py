@@ -79,7 +79,7 @@ def meaning(argv: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     assert table is not None
     takes = 1 if "serve" in words[: command.start] else command.words
     said: dict[str, tuple[Any, ...]] = {}
-    for argument in parse_arguments(command.args, table, words=takes):
+    for argument in parse_arguments(words[command.start :], table, words=takes):
         name = _name(argument, table)
         if argument.key:
             said[name] = (*said.get(name, ()), argument.key, *argument.values)

@@ -75,7 +75,7 @@ class EngineServer:
         variables.setdefault("STAND_IN_RELEASE", str(self.folder / "release"))
         profile: dict[str, dict[str, Any]] = {
             "model": {"path": str(CHECKPOINT), "trust_remote_code": True},
-            "server": {"port": self.port, "drain_timeout_s": 30},
+            "server": {"port": self.port},
             "engine": {
                 "kind": "sglang", "python": str(STAND_IN), "kill_timeout_s": 20,
                 "startup_timeout_s": 60, "env": variables,

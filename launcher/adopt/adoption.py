@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from kimi_serve.schemas.engine_facts import EngineTable, engine_table
 from kimi_serve.schemas.findings import Finding
 
+from ..engines.gpus import WIDTHS
 from ..rules.given import is_loopback
 from ..sources.characters import printable
 from .arguments import MODEL, TOKENIZER, Adopted, Argument, Translator, is_relative, read
@@ -23,7 +24,7 @@ from .words import Told, Variable, Word, shown_words
 
 HOST, PORT = "server.host", "server.port"
 DRAIN = "server.drain_timeout_s"
-_PARALLEL = ("--tp-size", "--tensor-parallel-size")
+_TENSOR = tuple(flags[0] for flags in WIDTHS.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,7 @@ def _shared_memory(found: Found, arguments: Sequence[Argument], told: Told) -> N
         return
     for argument in arguments:
         flag = argument.flag
-        values = argument.read.values if flag in _PARALLEL else ()
+        values = argument.read.values if flag in _TENSOR else ()
         if values and values[0].isdigit() and int(values[0]) > 1:
             told.find(
                 "KS307", "warning",

@@ -6,7 +6,7 @@ import click
 
 from kimi_serve.schemas.errors import ConfigError
 
-from ..lint.command import FORMAT_NAMES
+from ..lint.formats import FORMAT_NAMES
 
 
 @click.command(

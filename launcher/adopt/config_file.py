@@ -11,10 +11,10 @@ from typing import Any, cast
 import yaml
 
 from kimi_serve.schemas.engine_facts import EngineTable
-from kimi_serve.schemas.provenance import Origin
+from kimi_serve.schemas.provenance import DEFAULT
 
 from ..sources.characters import printable
-from ..sources.layers import Notes, Span
+from ..sources.layers import Notes
 from ..sources.yaml_leaves import repeated_keys
 from ..sources.yaml_nodes import Table
 from ..sources.yaml_tree import MAX_BYTES, parse_yaml
@@ -71,6 +71,7 @@ def _read(file: Word, table: EngineTable, told: Told) -> tuple[Word, ...] | None
     if entries is None or len(data) > MAX_BYTES:
         told.note(f"{name} is no mapping of names that can be read: kept as it is written")
         return None
+    told.files.append(file.text)
     told.note(f"the keys of {name} are adopted; what stands on the command line wins over them")
     lines = _lines(text, name, told)
     words: list[Word] = []
@@ -94,7 +95,7 @@ def _entries(text: str) -> dict[str, Any] | None:
 
 def _lines(text: str, name: str, told: Told) -> dict[str, int]:
     """Give the line of each key; a key that is there twice is said."""
-    tree = parse_yaml(text, Notes(_nowhere))
+    tree = parse_yaml(text, Notes.on(DEFAULT))
     if not isinstance(tree, Table):
         return {}
     for first, again in repeated_keys(tree):
@@ -105,10 +106,6 @@ def _lines(text: str, name: str, told: Told) -> dict[str, int]:
     return {key.text: key.span.line for key, _ in tree.entries}
 
 
-def _nowhere(_: Span | None) -> Origin:
-    return Origin("default")
-
-
 def _words(key: str, value: Any, place: str, table: EngineTable, told: Told) -> Iterator[Word]:
     """Give the words that the engine makes of one key."""
     flag = Word(f"--{literal(key)}", place)
@@ -116,7 +113,8 @@ def _words(key: str, value: Any, place: str, table: EngineTable, told: Told) -> 
     if value is False or value == []:
         what = "false" if value is False else "an empty list"
         told.note(f"left out: {shown}: {what} is dropped by the engine, and its default stays")
-        _say_lost_default(key, place, table, told) if value is False else None
+        if value is False:
+            _say_lost_default(key, place, table, told)
         return
     if value is True:
         yield flag

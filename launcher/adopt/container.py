@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
-from .words import Told, Variable, Word, assignment
+from .entry_point import find_entry_point, find_shell, is_shell
+from .words import EnvFile, Told, Variable, Word, assignment
 
 RUNNING = ("run", "create", "exec")
 _RUNTIMES = ("docker", "podman", "nerdctl")
@@ -35,30 +36,47 @@ _CDI = "nvidia.com/gpu="
 
 @dataclass(slots=True)
 class Container:
-    """What was said about a container. `listens` are its published ports, as HOST:CONTAINER."""
+    """What was said about a container. `published` are its ports, as HOST:CONTAINER.
+
+    `entrypoint` is None where that of the image runs, and empty where none does; a command that
+    runs in a container that is there already (`is_inside`) has none either.
+    """
 
     image: Word | None = None
     entrypoint: tuple[Word, ...] | None = None
     command: tuple[Word, ...] = ()
     variables: list[Variable] = field(default_factory=lambda: list[Variable]())
-    env_files: list[Word] = field(default_factory=lambda: list[Word]())
+    env_files: list[EnvFile] = field(default_factory=lambda: list[EnvFile]())
     published: list[Word] = field(default_factory=lambda: list[Word]())
     network: str = ""
     ipc: str = ""
     shared_memory: str = ""
     gpus: Word | None = None
     is_pod: bool = False
+    is_inside: bool = False
 
     def words(self) -> tuple[Word, ...]:
         """Give the command that runs inside."""
-        if self.entrypoint:
+        if self.entrypoint is not None:
             return (*self.entrypoint, *self.command)
-        name = self.image.text.rpartition("/")[2].partition(":")[0] if self.image else ""
-        is_bare = not self.command or self.command[0].text.startswith("-")
-        if self.image and name.startswith(_VLLM_IMAGE) and (is_bare or len(self.command) == 1):
-            place = self.image.place
-            return (Word("vllm", place), Word("serve", place), *self.command)
-        return self.command
+        if self.image is None or not self._is_for_vllm(self.image.text):
+            return self.command
+        place = self.image.place
+        return (Word("vllm", place), Word("serve", place), *self.command)
+
+    def _is_for_vllm(self, image: str) -> bool:
+        """Tell whether the words are arguments of an image that starts the engine itself.
+
+        Words that name an engine or a shell themselves were meant to run in its place.
+        """
+        name = image.rpartition("/")[2].partition(":")[0]
+        if self.is_inside or not name.startswith(_VLLM_IMAGE):
+            return False
+        texts = [word.text for word in self.command]
+        if not texts or texts[0].startswith("-"):
+            return True
+        has_shell = is_shell(texts[0]) or find_shell(texts) is not None
+        return not has_shell and find_entry_point(texts) is None
 
     @property
     def engine_version(self) -> str:
@@ -73,7 +91,7 @@ def read_run(words: Sequence[Word], told: Told) -> Container | None:
     start = _start(words)
     if start is None:
         return None
-    container = Container()
+    container = Container(is_inside=words[start - 1].text == "exec")
     index = start
     while index < len(words) and words[index].text.startswith("-"):
         index = _option(container, words, index, told)
@@ -137,10 +155,10 @@ def _take(
             container.variables.append(variable(value))
             return
         case "--env-file":
-            container.env_files.append(value)
+            container.env_files.append(EnvFile(value))
             return
         case "--entrypoint":
-            container.entrypoint = (value,) if value.text else None
+            container.entrypoint = (value,) if value.text else ()
             return
         case "--publish":
             container.published.append(value)
@@ -171,12 +189,13 @@ def variable(word: Word) -> Variable:
 def gpu_ids(word: Word) -> tuple[str, ...]:
     """Give the GPUs that `--gpus` names, nothing for `all` and for a number of them."""
     match = re.fullmatch(r"\"?device=(?P<ids>[\w,:.-]+)\"?", word.text)
-    return tuple(match["ids"].split(",")) if match else ()
+    ids = tuple(dict.fromkeys(match["ids"].split(","))) if match else ()
+    return ids if all(re.match("[0-9]|GPU-|MIG-", name) for name in ids) else ()
 
 
 def ids_inside(ids: Sequence[str]) -> tuple[str, ...]:
     """Give what the GPUs of the host are called in the container: it counts its own from 0."""
-    return tuple(str(n) if name.isdecimal() else name for n, name in enumerate(ids))
+    return tuple(name if name[:4] in ("GPU-", "MIG-") else str(n) for n, name in enumerate(ids))
 
 
 def container_port(published: Word) -> tuple[str, str]:

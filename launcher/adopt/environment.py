@@ -10,15 +10,17 @@ from kimi_serve.schemas.engine_facts import EngineTable, read_boolean
 from kimi_serve.schemas.engine_names import OLD_SWITCH, SWITCH, VISIBLE
 from kimi_serve.schemas.errors import ConfigError
 from kimi_serve.schemas.fields import ENV_PREFIX
+from kimi_serve.schemas.gpu_ids import visible_ids
 
 from ..lint.env_file import read_env_file
 from ..resolver.situation import FLAG
 from ..sources.characters import printable, shown
+from ..sources.files import reason_of
 from ..sources.yaml_tree import MAX_BYTES
 from .arguments import Adopted
 from .hiding import Secrets
 from .profile_text import Entry
-from .words import Told, Variable, Word, literal, reference, references_in
+from .words import EnvFile, Told, Variable, Word, literal, reference, references_in
 
 GPUS = "gpu.ids"
 # Read by what an engine is made of, also where a whole file of variables is shared.
@@ -32,21 +34,26 @@ _WELL_KNOWN = re.compile(
 
 
 def read_env_files(
-    files: Sequence[Word], told: Told, *, is_required: bool = False
+    files: Sequence[EnvFile], told: Told, *, is_required: bool = False
 ) -> Iterator[Variable]:
     """Read files of KEY=VALUE lines; one that docker would read may be elsewhere."""
     for file in files:
-        name = printable(file.text)
+        text = file.name.text
+        name = printable(text)
         try:
-            with Path(file.text).open("rb") as opened:
+            with Path(text).open("rb") as opened:
                 data = opened.read(MAX_BYTES + 1)
         except (OSError, ValueError) as error:
             if is_required:
-                reason = error.strerror if isinstance(error, OSError) else "that is no file name"
-                raise ConfigError(f"{name} cannot be read: {reason}") from None
-            told.note(f"{name} cannot be read here: give it as --env-file to adopt its variables")
+                raise ConfigError(f"{name} cannot be read: {reason_of(error)}") from None
+            optional = ", and need not be there" if file.is_optional else ""
+            told.note(
+                f"{name} cannot be read here{optional}: give it as --env-file to adopt its "
+                "variables"
+            )
             continue
-        read = read_env_file(data, file.text)
+        told.files.append(text)
+        read = read_env_file(data, text)
         for key, value in read.values.items():
             place = f"{name}:{read.places[key].line}"
             yield Variable(key, Word(literal(value), place), place, is_explicit=False)
@@ -138,5 +145,5 @@ class Environment:
             text = value.text
         self._adopted.env[name] = Entry(text, comment)
         if name == VISIBLE and not references_in(text) and not value.unsure:
-            ids = tuple(part.strip() for part in text.split(",") if part.strip())
+            ids = visible_ids(text)
             self._adopted.settings.setdefault(GPUS, Entry(ids, f"{value.place}: {name}={text}"))

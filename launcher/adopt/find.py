@@ -9,11 +9,11 @@ from pathlib import PurePath
 
 from kimi_serve.schemas.errors import ConfigError
 
-from ..engine_command import find_command
 from ..secrets.names import is_secret_name
 from ..secrets.shapes import secrets_in
 from ..sources.characters import find_odd
 from .container import RUNNING, Container, read_run
+from .entry_point import EntryPoint, find_entry_point, find_shell
 from .environment import read_env_files
 from .manifest import looks_like_yaml, read_manifest
 from .shell import Command, read_script, sets_variables
@@ -32,10 +32,6 @@ from .words import (
 )
 
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*")
-_SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh")
-_SHELL_OPTION = re.compile(r"-[a-z]*c")
-# Entry points beside those that `find_command` knows: (engine, whether `serve` must follow).
-_CLI_MODULES = {"sglang.cli.main": "sglang", "vllm.entrypoints.cli.main": "vllm"}
 # Commands that name an engine and start none.
 _TALKING = ("echo", "printf", "grep", "pkill", "pgrep", "which", "alias")
 # Commands that hand a text to a shell, or split it.
@@ -167,33 +163,49 @@ def _known(variables: Iterable[Variable]) -> dict[str, str]:
 
 def _in_commands(commands: Sequence[Command], told: Told, depth: int) -> Found | None:
     """Take the first command that holds an engine; variables that were exported before count."""
-    exported: list[Variable] = []
-    found: Found | None = None
-    others: list[Command] = []
-    for command in commands:
-        is_talk = bool(command.words) and command.words[0].text in _TALKING
-        inner = None if found or is_talk else _in_words(command.words, told, depth)
-        if inner is not None:
-            if command.condition:
-                where = command.words[0].place
-                told.note(f"{where}: the engine starts in {command.condition}: taken as if it did")
-            found = _with_exported(inner, exported, told)
-            told.left_out(command.redirections, "where the engine's output goes is left to you")
+    for index, command in enumerate(commands):
+        found = None if _is_talk(command) else _in_words(command.words, told, depth)
+        if found is None:
             continue
-        others.append(command)
-        is_taken = not command.is_other
-        if is_taken and sets_variables(command) and command.words[0].text == "export":
-            exported += [each for each in map(assignment, command.words[1:]) if each]
-    if found is not None:
-        for command in others:
-            words = command.words or command.redirections
-            if command.is_other and sets_variables(command):
-                told.left_out(words, f"it stands in the other branch of {command.condition}")
-            elif not sets_variables(command):
-                told.left_out(words, "another command")
-            elif command.words[0].text != "export":
-                told.left_out(words, "a variable of the shell alone, used where it is named")
-    return found
+        if command.condition:
+            where = command.words[0].place
+            told.note(f"{where}: the engine starts in {command.condition}: taken as if it did")
+        found = _with_exported(found, _exported(commands[:index]), told)
+        told.left_out(command.redirections, "where the engine's output goes is left to you")
+        for other in (*commands[:index], *commands[index + 1 :]):
+            _tell_of(other, told)
+        return found
+    return None
+
+
+def _is_talk(command: Command) -> bool:
+    return bool(command.words) and command.words[0].text in _TALKING
+
+
+def _is_export(command: Command) -> bool:
+    return bool(sets_variables(command)) and command.words[0].text == "export"
+
+
+def _exported(commands: Iterable[Command]) -> list[Variable]:
+    """Give what the commands export that run in front of the engine."""
+    words = [
+        word
+        for command in commands
+        if _is_export(command) and not command.is_other
+        for word in command.words[1:]
+    ]
+    return [variable for variable in map(assignment, words) if variable]
+
+
+def _tell_of(command: Command, told: Told) -> None:
+    """Name a command of a script that does not start the engine; what it exports is told of."""
+    words = command.words or command.redirections
+    if not sets_variables(command):
+        told.left_out(words, "another command")
+    elif command.is_other:
+        told.left_out(words, f"it stands in the other branch of {command.condition}")
+    elif not _is_export(command):
+        told.left_out(words, "a variable of the shell alone, used where it is named")
 
 
 def _with_exported(found: Found, exported: Sequence[Variable], told: Told) -> Found:
@@ -227,14 +239,14 @@ def _in_words(
         found = _inside(container, local, depth + 1)
         if found is not None:
             start = next(i for i, word in enumerate(words) if word.text in RUNNING)
-            _tell(told, local)
+            told.add(local)
             before = _with_prefix(replace(found, variables=()), words[: start - 1], told)
             _not_inside(before.variables, told)
             return found
-    for index, word in enumerate(words[:-2]):
-        is_shell = PurePath(word.text).name in _SHELLS
-        if is_shell and _SHELL_OPTION.fullmatch(words[index + 1].text):
-            return _in_shell(words, index, told, depth, known or {})
+    shell = find_shell([word.text for word in words])
+    if shell is not None:
+        index, text = shell
+        return _in_script(words, text, words[text], told, depth, known or {}, before=index)
     return _direct(words, told) or _carried(words, told, depth, known or {})
 
 
@@ -257,19 +269,6 @@ def _carried(
     return None
 
 
-def _tell(told: Told, other: Told) -> None:
-    for note in other.notes:
-        told.note(note)
-    told.findings += other.findings
-
-
-def _in_shell(
-    words: Sequence[Word], index: int, told: Told, depth: int, known: Mapping[str, str]
-) -> Found | None:
-    """Read the text of `sh -c TEXT`."""
-    return _in_script(words, index + 2, words[index + 2], told, depth, known, before=index)
-
-
 def _in_script(
     words: Sequence[Word],
     index: int,
@@ -287,7 +286,7 @@ def _in_script(
     found = _in_commands(commands, local, depth + 1)
     if found is None:
         return None
-    _tell(told, local)
+    told.add(local)
     told.left_out(words[index + 1 :], "words for the shell in front of the engine")
     return _with_prefix(found, words[:before], told)
 
@@ -299,49 +298,35 @@ def _moved(command: Command, place: str) -> Command:
 
 
 def _direct(words: Sequence[Word], told: Told) -> Found | None:
-    texts = [word.text for word in words]
-    command = find_command(texts)
-    if command is None:
-        return _cli_module(words, told)
-    start = command.start - 2
-    takes = 1 if command.words or texts[start + 1] == "serve" else 0
-    return _found(command.engine, words, start, command.start, takes, told)
+    entry = find_entry_point([word.text for word in words])
+    if entry is None:
+        return None
+    if words[entry.start + 1].text == "sglang.cli.main":
+        told.note(
+            "python -m sglang.cli.main starts nothing and exits with 0: it is taken for "
+            "sglang serve"
+        )
+    return _found(entry, words, told)
 
 
-def _cli_module(words: Sequence[Word], told: Told) -> Found | None:
-    """Find `python -m vllm.entrypoints.cli.main serve`."""
-    for index, word in enumerate(words[:-2]):
-        engine = _CLI_MODULES.get(words[index + 1].text)
-        if word.text == "-m" and engine and words[index + 2].text == "serve":
-            if engine == "sglang":
-                told.note(
-                    "python -m sglang.cli.main starts nothing and exits with 0: it is taken for "
-                    "sglang serve"
-                )
-            return _found(engine, words, index, index + 3, 1, told)
-    return None
-
-
-def _found(
-    engine: str, words: Sequence[Word], start: int, end: int, takes: int, told: Told
-) -> Found:
-    """Put the command together; `start` is where its entry point begins, `end` is behind it."""
-    head = start
+def _found(entry: EntryPoint, words: Sequence[Word], told: Told) -> Found:
+    """Put the command together, with the interpreter in front of its entry point."""
+    head = entry.start
     python: Word | None = None
-    if words[start].text == "-m":
-        for index in range(start - 1, max(start - 8, -1), -1):
+    if words[head].text == "-m":
+        for index in range(entry.start - 1, max(entry.start - 8, -1), -1):
             if _PYTHON.fullmatch(PurePath(words[index].text).name):
                 python, head = words[index], index
-                told.left_out(words[index + 1 : start], "options of the interpreter")
+                told.left_out(words[index + 1 : entry.start], "options of the interpreter")
                 break
-    elif "/" in words[start].text:
+    elif "/" in words[head].text:
         told.note(
-            f"{shown_words(words[start : start + 1])} names no interpreter: set engine.python "
+            f"{shown_words(words[head : head + 1])} names no interpreter: set engine.python "
             "where it is not the one that runs kimi-serve"
         )
-    entry = tuple(words[start:end])
-    whole = (python, *entry) if python else entry
-    found = Found(engine, whole, tuple(words[end:]), takes, python)
+    own = tuple(words[entry.start : entry.end])
+    whole = (python, *own) if python else own
+    found = Found(entry.engine, whole, tuple(words[entry.end :]), entry.takes, python)
     return _with_prefix(found, words[:head], told)
 
 

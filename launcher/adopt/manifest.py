@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import yaml
 
 from kimi_serve.schemas.errors import ConfigError
 
+from ..sources.yaml_loader import LOADER
 from .container import Container, variable
 from .shell import read_script
-from .words import Told, Variable, Word, literal, reference
+from .words import EnvFile, Told, Variable, Word, literal, reference
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FIRST_LINE = re.compile(r"---|[\[{]|-\s|[\"']?[A-Za-z_][\w./-]*[\"']?\s*:(\s|$)|<<:")
 _COMPOSE = re.compile(
     r"\$\$(?P<brace>\{)?|\$\{(?P<braced>[A-Za-z_]\w*)(?::?[-=](?P<default>[^{}]*))?\}|\$(?P<plain>[A-Za-z_]\w*)"
@@ -25,6 +25,8 @@ _DEPTH = 40
 _KEYS = frozenset(("command", "args", "entrypoint"))
 # Keys of a container that are looked at; the others are named in a note.
 _READ = _KEYS | {"image", "env", "environment", "env_file", "ports", "ipc", "shm_size", "name"}
+_A_VALUE = "the value of a variable is a text"
+_FALSE = ("false", "no", "off")
 # Where compose names GPUs.
 _WITH_GPUS = ("deploy", "gpus")
 Table = dict[str, tuple[yaml.Node, yaml.Node]]
@@ -42,7 +44,7 @@ def looks_like_yaml(text: str) -> bool:
 def read_manifest(text: str, told: Told) -> list[Container]:
     """Give every container of a text that has a command."""
     try:
-        roots = [root for root in cast(Any, yaml).compose_all(text, Loader=_LOADER) if root]
+        roots = [root for root in cast(Any, yaml).compose_all(text, Loader=LOADER) if root]
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
@@ -87,16 +89,15 @@ class _Walk:
         expand = _kubernetes if is_pod else _compose
         container = Container(is_pod=is_pod)
         if "image" in table:
-            container.image = _word(table["image"][1], expand)
+            container.image = _word(table["image"][1], expand, "an image is a text")
         entry, command = ("command", "args") if is_pod else ("entrypoint", "command")
-        entrypoint = self._line(table, entry, expand)
-        container.entrypoint = entrypoint or None
+        container.entrypoint = self._line(table, entry, expand) or _no_entrypoint(table, is_pod)
         container.command = self._line(table, command, expand)
         container.variables = [
             *_variables(table, "environment", expand),
             *_variables(table, "env", expand),
         ]
-        container.env_files = [_word(item, expand) for item in _items(table, "env_file")]
+        container.env_files = [_env_file(item, expand) for item in _items(table, "env_file")]
         container.published = [_port(item, expand) for item in _items(table, "ports")]
         container.ipc = _text(table, "ipc")
         container.shared_memory = _text(table, "shm_size")
@@ -143,6 +144,12 @@ def _table(node: yaml.MappingNode) -> Table:
     return merged | own
 
 
+def _no_entrypoint(table: Table, is_pod: bool) -> tuple[Word, ...] | None:
+    """Tell an entry point that compose is told to leave out from one that is not mentioned."""
+    is_emptied = not is_pod and "entrypoint" in table and not _is_null(table["entrypoint"][1])
+    return () if is_emptied else None
+
+
 def _items(table: Table, key: str) -> list[yaml.Node]:
     node = table[key][1] if key in table else None
     if isinstance(node, yaml.SequenceNode):
@@ -155,14 +162,14 @@ def _variables(table: Table, key: str, expand: Any) -> Iterator[Variable]:
     node = table[key][1] if key in table else None
     if isinstance(node, yaml.MappingNode):
         for name, (_, value) in _table(node).items():
-            word = None if _is_null(value) else _word(value, expand)
+            word = None if _is_null(value) else _word(value, expand, _A_VALUE)
             yield Variable(name, word, _place(value))
     elif isinstance(node, yaml.SequenceNode):
         for item in cast("list[yaml.Node]", node.value):
             if isinstance(item, yaml.MappingNode):
                 yield from _named(_table(item), expand)
             else:
-                yield variable(_word(item, expand))
+                yield variable(_word(item, expand, "a variable is NAME=value"))
 
 
 def _named(table: Table, expand: Any) -> Iterator[Variable]:
@@ -170,7 +177,7 @@ def _named(table: Table, expand: Any) -> Iterator[Variable]:
     if "name" in table:
         (key, name) = table["name"]
         value = table.get("value")
-        word = _word(value[1], expand) if value and not _is_null(value[1]) else None
+        word = _word(value[1], expand, _A_VALUE) if value and not _is_null(value[1]) else None
         yield Variable(str(name.value), word, _place(key))
 
 
@@ -193,12 +200,22 @@ def _devices(table: Table) -> Word | None:
 
 
 def _port(node: yaml.Node, expand: Any) -> Word:
-    if isinstance(node, yaml.MappingNode):
-        table = _table(node)
-        for key in ("containerPort", "target"):
-            if key in table:
-                return _word(table[key][1], expand)
-    return _word(node, expand)
+    what = _entry(node, ("containerPort", "target"))
+    return _word(what, expand, "a port is a text, or a mapping with `target`")
+
+
+def _env_file(node: yaml.Node, expand: Any) -> EnvFile:
+    """Read the name of a file, or {path, required}."""
+    what = _entry(node, ("path",))
+    name = _word(what, expand, "a file of env_file is a text, or a mapping with `path`")
+    required = _text(_table(node), "required") if isinstance(node, yaml.MappingNode) else ""
+    return EnvFile(name, is_optional=required.lower() in _FALSE)
+
+
+def _entry(node: yaml.Node, keys: Sequence[str]) -> yaml.Node:
+    """Give the entry of a mapping that says what its short form would; else the node itself."""
+    table = _table(node) if isinstance(node, yaml.MappingNode) else {}
+    return next((table[key][1] for key in keys if key in table), node)
 
 
 def _text(table: Table, key: str) -> str:
@@ -206,11 +223,11 @@ def _text(table: Table, key: str) -> str:
     return str(node.value) if isinstance(node, yaml.ScalarNode) else ""
 
 
-def _word(node: yaml.Node, expand: Any) -> Word:
+def _word(node: yaml.Node, expand: Any, allowed: str = "a word of a command is a text") -> Word:
     if not isinstance(node, yaml.ScalarNode):
         raise ConfigError(
-            f"{_place(node)}: a word of a command is a text, and this is a list or a mapping",
-            hint="give the command as a list of texts",
+            f"{_place(node)}: {allowed}, and this is a list or a mapping",
+            hint="write it so, or leave it out",
         )
     text, unsure = expand("" if _is_null(node) else str(node.value))
     return Word(text, _place(node), unsure)

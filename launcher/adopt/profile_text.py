@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kimi_serve.schemas.fields import sections, setting_fields
 
 from ..sources.characters import printable
-from ..sources.layers import Span
-from ..sources.yaml_nodes import Scalar, is_old_number, old_bool, scalar_kind
+from ..sources.yaml_text import scalar
 
 MODELINE = "# yaml-language-server: $schema=kimi-serve.schema.json"
-# Words that no reader of YAML, old or new, takes for anything but text.
-_PLAIN = re.compile(r"(--?[A-Za-z]|\.{0,2}/|[A-Za-z])[\w./:@+-]*(?<!:)", re.ASCII)
 _LONGEST_COMMENT = 160
 
 
@@ -100,28 +96,6 @@ def _number(value: float) -> str:
     """Write a number that readers of YAML 1.1 take for one too: 1e-05 is text to them."""
     text = repr(value)
     return text if "e" not in text or "." in text else text.replace("e", ".0e")
-
-
-def scalar(text: str) -> str:
-    """Write a text so that every reader takes it for that text."""
-    whole = Scalar(text, True, Span(1, 1, 2))
-    is_text = scalar_kind(whole) == "str" and old_bool(whole) is None and not is_old_number(whole)
-    if is_text and _PLAIN.fullmatch(text):
-        return text
-    if '"' in text and text.isprintable():
-        return "'" + text.replace("'", "''") + "'"
-    return f'"{"".join(map(_escaped, text))}"'
-
-
-def _escaped(character: str) -> str:
-    if character in '"\\':
-        return f"\\{character}"
-    if character.isprintable():
-        return character
-    number = ord(character)
-    if number <= 0xFF:
-        return f"\\x{number:02x}"
-    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
 
 
 def _behind(comment: str) -> str:

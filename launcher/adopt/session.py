@@ -20,12 +20,14 @@ from ..lint.output import write_output
 from ..lint.report import Report, Reported
 from ..lint.run import Linted, lint_profile
 from ..lint.selection import fails, select
+from ..outputs import STDIN, check_outputs
 from ..sources.characters import printable
+from ..sources.files import reason_of
 from ..sources.yaml_tree import MAX_BYTES
 from .adoption import Adoption, adopt
 from .environment import read_env_files
 from .find import LOOKED_FOR, Found, find_in_text, find_in_words
-from .words import Told, Variable, Word, literal
+from .words import EnvFile, Told, Variable, Word, literal
 
 NAME = "<adopted>"
 
@@ -43,11 +45,14 @@ class Options:
 def run(options: Options) -> int:
     """Do all that was asked; gives the exit code."""
     told = Told()
-    files = [Word(literal(name)) for name in options.env_files]
+    files = [EnvFile(Word(literal(name))) for name in options.env_files]
     given = tuple(read_env_files(files, told, is_required=True))
     folder = "." if options.output == "-" else os.path.dirname(options.output) or "."
     adoption = adopt(_found(options, told, given), told, given, folder)
     report = judge(adoption, options.output)
+    if options.output != "-":
+        read = told.files if options.words else [*told.files, STDIN]
+        check_outputs([("the profile", options.output)], read)
     _save(adoption.text, options.output)
     if options.format in ("full", "concise"):  # a program reads the others, and they only
         for note in adoption.notes:
@@ -120,5 +125,4 @@ def _save(text: str, output: str) -> None:
     except BrokenPipeError:
         raise
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "that is no file name"
-        raise ConfigError(f"{printable(output)} cannot be written: {reason}") from None
+        raise ConfigError(f"{printable(output)} cannot be written: {reason_of(error)}") from None

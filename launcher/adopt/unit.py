@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from .words import Told, Variable, Word, assignment, literal, reference
+from .words import EnvFile, Told, Variable, Word, assignment, literal, reference
 
 _SECTION = re.compile(r"\[(?P<name>[A-Z][A-Za-z]*)\]\s*")
 _FIRST_SECTIONS = ("Unit", "Service", "Install")
@@ -29,7 +29,7 @@ class Unit:
 
     commands: list[tuple[Word, ...]] = field(default_factory=lambda: list[tuple[Word, ...]]())
     variables: list[Variable] = field(default_factory=lambda: list[Variable]())
-    env_files: list[Word] = field(default_factory=lambda: list[Word]())
+    env_files: list[EnvFile] = field(default_factory=lambda: list[EnvFile]())
 
 
 def looks_like_unit(text: str) -> bool:
@@ -54,7 +54,8 @@ def read_unit(text: str, told: Told) -> Unit:
             texts = [Word(literal(word), place, unsure) for word, unsure in _words(value)]
             unit.variables += [each for each in map(assignment, texts) if each]
         elif key == "EnvironmentFile":
-            unit.env_files += [Word(literal(value.removeprefix("-")), place)] if value else []
+            name = Word(literal(value.removeprefix("-")), place)
+            unit.env_files += [EnvFile(name, is_optional=value.startswith("-"))] if value else []
         elif key in _STARTS:
             if not value:
                 unit.commands.clear()

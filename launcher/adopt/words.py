@@ -42,12 +42,24 @@ class Variable:
     is_explicit: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class EnvFile:
+    """A file of variables; what `is_optional` may be missing where the command runs."""
+
+    name: Word
+    is_optional: bool = False
+
+
 @dataclass(slots=True)
 class Told:
-    """Collects what there is to say: notes for all that becomes no line, and findings."""
+    """Collects what there is to say: notes for all that becomes no line, and findings.
+
+    `files` are those that were read: the profile must not be written over one.
+    """
 
     _notes: dict[str, None] = field(default_factory=lambda: dict[str, None]())
     findings: list[Finding] = field(default_factory=lambda: list[Finding]())
+    files: list[str] = field(default_factory=lambda: list[str]())
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -57,6 +69,12 @@ class Told:
     def note(self, text: str) -> None:
         """Say something once; `text` holds no secret."""
         self._notes[printable(text)] = None
+
+    def add(self, other: Told) -> None:
+        """Say all of another as well."""
+        self._notes |= other._notes
+        self.findings += other.findings
+        self.files += other.files
 
     def left_out(self, words: Sequence[Word], why: str) -> None:
         """Say that these words become nothing, and why."""

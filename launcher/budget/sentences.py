@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kimi_serve.schemas.budget import GpuBudget, MemoryBudget
-
-FLAG = "image.force_cpu_preprocessing"
+from kimi_serve.schemas.vocabulary import FORCE_CPU
 
 
 def gib(mib: int) -> str:
@@ -74,13 +73,13 @@ def flag_text(budget: MemoryBudget) -> str:
     """Say what the flag does to the budget."""
     match budget.flag:
         case "would save":
-            return f"{FLAG} would save {gib(budget.saved_mib)}"
+            return f"{FORCE_CPU} would save {gib(budget.saved_mib)}"
         case "saves":
-            return f"{FLAG} saves {gib(budget.saved_mib)}"
+            return f"{FORCE_CPU} saves {gib(budget.saved_mib)}"
         case "ignored":
-            return f"{FLAG} saves nothing: this model ignores it"
+            return f"{FORCE_CPU} saves nothing: this model ignores it"
         case "needless":
-            return f"{FLAG} saves nothing: no worker would use a GPU"
+            return f"{FORCE_CPU} saves nothing: no worker would use a GPU"
 
 
 def summary(budget: MemoryBudget) -> str:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from kimi_serve.schemas.errors import ConfigError, KimiServeError
+from kimi_serve.schemas.vocabulary import LINT_FORMAT, EngineKind
 
 from ..options import given_flags, given_profiles, given_set_items
-from ..sources.characters import printable
+from ..outputs import STDIN, check_outputs
+from .formats import FORMAT_NAMES
 
 if TYPE_CHECKING:
     from .session import Options
-
-FORMAT_VARIABLE = "KIMI_SERVE_LINT_FORMAT"
-FORMAT_NAMES = ("full", "concise", "json", "github", "sarif", "junit")
 
 
 class InternalError(KimiServeError):
@@ -47,7 +46,7 @@ class InternalError(KimiServeError):
     "formats",
     multiple=True,
     type=click.Choice(FORMAT_NAMES),
-    help=f"Repeatable, each with its -o; by default {FORMAT_VARIABLE} or full.",
+    help=f"Repeatable, each with its -o; by default {LINT_FORMAT} or full.",
 )
 @click.option("-o", "--output", "outputs", multiple=True, help="Where it goes; - is stdout.")
 @click.option("--fix", is_flag=True, help="Apply the safe fixes to the files.")
@@ -98,7 +97,6 @@ def _options(ctx: click.Context, given: dict[str, Any]) -> Options:
         selected, ignored = parse_codes(given["select"]), parse_codes(given["ignore"])
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    is_fixing = given["fix"] or given["diff"]
     if given["fix"] and "-" in given["files"]:
         raise click.UsageError("--fix needs files; --diff takes standard input")
     if given["baseline"] and given["write_baseline"]:
@@ -119,7 +117,7 @@ def _options(ctx: click.Context, given: dict[str, Any]) -> Options:
         ignored=ignored,
         fail_on=given["fail_on"],
         outputs=_checked_outputs(given),
-        fix=given["fix"] and is_fixing,
+        fix=given["fix"],
         diff=given["diff"],
         baseline=given["baseline"],
         write_baseline=given["write_baseline"],
@@ -131,7 +129,7 @@ def _engine_flags(text: str | None) -> dict[str, object]:
     if text is None:
         return {}
     kind, at, version = text.partition("@")
-    if kind not in ("none", "sglang", "vllm") or (at and not version.strip()):
+    if kind not in get_args(EngineKind) or (at and not version.strip()):
         raise click.UsageError("--engine takes NAME or NAME@VERSION, such as sglang@0.5.23")
     flags: dict[str, object] = {"engine__kind": kind}
     return flags | {"engine__version": version} if at else flags
@@ -140,29 +138,13 @@ def _engine_flags(text: str | None) -> dict[str, object]:
 def _checked_outputs(given: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     """Pair formats and files; a report may overwrite neither another one nor what is read."""
     pairs = _outputs(given["formats"], given["outputs"], is_diff=given["diff"])
-    names = [output for _, output in pairs if output != "-"]
-    names += [name for name in (given["write_baseline"],) if name]
-    read = {_real(name) for name in (*given["files"], *given["env_files"]) if name}
-    taken = set[str]()
-    for name in names:
-        real = _real(name)
-        if os.path.exists(real) and not os.path.isfile(real):
-            continue  # /dev/null takes any number
-        if real in read:
-            shown = printable(name)
-            raise click.UsageError(f"a report would overwrite {shown}, which is read: name another")
-        if real in taken:
-            shown = printable(name)
-            raise click.UsageError(f"{shown} is used twice: give each report a file of its own")
-        taken.add(real)
+    written = [("a report", output) for _, output in pairs if output != "-"]
+    if given["write_baseline"]:
+        written.append(("--write-baseline", given["write_baseline"]))
+    read = [STDIN if name == "-" else name for name in given["files"]]
+    read += [name for name in (*given["env_files"], given["baseline"]) if name]
+    check_outputs(written, read)
     return pairs
-
-
-def _real(name: str) -> str:
-    try:
-        return os.path.realpath(name)
-    except ValueError:
-        return name  # no name of a file: using it says so
 
 
 def _outputs(
@@ -183,9 +165,7 @@ def _outputs(
 
 
 def _default_format() -> str:
-    word = os.environ.get(FORMAT_VARIABLE, "").strip()
+    word = os.environ.get(LINT_FORMAT, "").strip()
     if word and word not in FORMAT_NAMES:
-        raise ConfigError(
-            f"{FORMAT_VARIABLE} is no format", hint=f"one of {', '.join(FORMAT_NAMES)}"
-        )
+        raise ConfigError(f"{LINT_FORMAT} is no format", hint=f"one of {', '.join(FORMAT_NAMES)}")
     return word or ("concise" if os.environ.get("GITHUB_ACTIONS") == "true" else "full")

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kimi_serve.schemas.findings import Finding
+from kimi_serve.schemas.vocabulary import LINT_FORMAT
 
 from ..sources.characters import is_dash, printable
 
@@ -31,7 +32,7 @@ def report_failure(argv: Sequence[str], message: str, findings: Sequence[Finding
     formats = [word.casefold() for word in _values(words, "format")]
     outputs = list(_values(words, "output"))
     if not formats:
-        formats = [os.environ.get("KIMI_SERVE_LINT_FORMAT", "").strip()]
+        formats = [os.environ.get(LINT_FORMAT, "").strip()]
     from .report import Report
 
     profile = _first_profile(words)

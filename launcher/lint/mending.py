@@ -8,8 +8,9 @@ from pathlib import Path
 
 from kimi_serve.schemas.findings import Finding
 
+from ..counted import counted
 from ..sources.characters import printable
-from .report import plural
+from ..sources.files import reason_of
 from .run import Linted, Surroundings, lint_profile
 from .selection import select
 
@@ -34,12 +35,6 @@ def lint_one(file: File, around: Surroundings) -> Linted:
     return lint_profile(
         file.data, name=file.name, folder=file.folder, around=around, file=file.path
     )
-
-
-def reason_of(error: OSError | ValueError) -> str:
-    """Say why a file could not be used, without the name that an error repeats."""
-    strerror = error.strerror if isinstance(error, OSError) else None
-    return strerror or "that is no file name"
 
 
 @dataclass(slots=True)
@@ -95,7 +90,7 @@ class Mending:
         """Say what the diff has not."""
         for name, number in self._left_out.items():
             if number:
-                changes = plural(number, "change")
+                changes = counted(number, "change")
                 verb = "is" if number == 1 else "are"
                 yield (
                     f"{name}: {changes} {verb} left out of the diff, on lines with a secret; "
@@ -104,5 +99,5 @@ class Mending:
         if not self._left_out and num_findings:
             verb = "stays" if num_findings == 1 else "stay"
             yield (
-                f"nothing here can be mended by itself: {plural(num_findings, 'finding')} {verb}"
+                f"nothing here can be mended by itself: {counted(num_findings, 'finding')} {verb}"
             )

@@ -82,8 +82,3 @@ def sentences(finding: Finding) -> str:
     word = re.match(r"[a-z]+(?=[ ,;:])", help)
     begun = f"{help[:1].upper()}{help[1:]}" if word else help
     return f"{message}{'' if message.endswith(('.', '?', '!')) else '.'} {begun}"
-
-
-def plural(number: int, noun: str) -> str:
-    """Write a number with its noun."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -64,19 +64,6 @@ class Linted:
     files: Mapping[str, str]
 
 
-def lint_text(
-    data: bytes,
-    *,
-    name: str,
-    folder: Path,
-    env: Mapping[str, str] | None = None,
-    check_host: bool = False,
-) -> tuple[Finding, ...]:
-    """Give the findings of one profile, sorted by place, each once."""
-    around = Surroundings(env=env, check_host=check_host)
-    return lint_profile(data, name=name, folder=folder, around=around).findings
-
-
 def load(path: Path, *, is_named: bool = False) -> bytes:
     """Read a file, a little more than a profile may have; `is_named` is that of `read_file`."""
     return read_file(path, MAX_BYTES + 1, is_named=is_named)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from kimi_serve.schemas.findings import Finding, Severity
+from kimi_serve.schemas.findings import SEVERITIES, Finding
 from kimi_serve.schemas.rules import RULES
 
 FailOn = Literal["error", "warning", "info", "never"]
 _UNREAD = ("KS001", "KS002", "KS003", "KS004")
-SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 
 
 def parse_codes(texts: Iterable[str]) -> tuple[str, ...]:

@@ -17,18 +17,19 @@ from kimi_serve.schemas.fields import setting_fields
 from kimi_serve.schemas.findings import Finding
 from kimi_serve.schemas.provenance import Origin
 
+from ..counted import counted
 from ..secrets.known import Known
 from ..secrets.shapes import cover, secrets_in
 from ..sources.characters import printable
-from ..sources.files import read_file
+from ..sources.files import read_file, reason_of
 from ..sources.yaml_tree import MAX_BYTES
 from .baseline import MAX_BYTES as MAX_BASELINE_BYTES
 from .baseline import apply_baseline, baseline_text, fingerprint, home_of, read_baseline
 from .env_file import read_env_file
 from .formats import render
-from .mending import STDIN, File, Mending, lint_one, reason_of
+from .mending import STDIN, File, Mending, lint_one
 from .output import write_output
-from .report import Report, Reported, plural, renamed
+from .report import Report, Reported, renamed
 from .run import Linted, Surroundings, load
 from .scrub import scrub_report
 from .selection import FailOn, fails, select
@@ -74,7 +75,7 @@ def run(options: Options) -> int:
     for error in errors:
         click.echo(f"kimi-serve: error: {error}", err=True)
     if report.num_vanished:
-        gone = plural(report.num_vanished, "finding")
+        gone = counted(report.num_vanished, "finding")
         verb = "is" if report.num_vanished == 1 else "are"
         click.echo(f"kimi-serve: {gone} of the baseline {verb} gone: --write-baseline", err=True)
     for note in mending.notes(len(found)) if options.diff else ():
@@ -191,7 +192,7 @@ def _write_baseline(report: Report, name: str) -> int:
     if report.errors:
         return 2
     _save(baseline_text((item.finding, item.fingerprint) for item in report.reported), name)
-    known = plural(len(report.reported), "finding")
+    known = counted(len(report.reported), "finding")
     click.echo(f"kimi-serve: {printable(name)} holds {known}", err=True)
     return 0
 

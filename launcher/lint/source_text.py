@@ -14,9 +14,9 @@ from ..secrets.known import Known
 from ..secrets.names import is_secret_name
 from ..secrets.places import find_places
 from ..secrets.shapes import Range, cover, merged, parts_of, secrets_in, shaped_in
+from ..sources.yaml_loader import LOADER
 from ..sources.yaml_tree import MAX_BYTES
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -167,7 +167,7 @@ def _comment(text: str, starts: tuple[int, ...], index: int, end: int) -> Iterat
 
 
 def _scalar_ranges(text: str) -> Iterator[tuple[int, int]]:
-    for token in cast(Any, yaml).scan(text, Loader=_LOADER):
+    for token in cast(Any, yaml).scan(text, Loader=LOADER):
         if not isinstance(token, yaml.ScalarToken):
             continue
         start, end = token.start_mark.index, token.end_mark.index

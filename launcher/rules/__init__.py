@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from kimi_serve.schemas.findings import Finding
-from kimi_serve.schemas.support import version_key
+from kimi_serve.schemas.findings import SEVERITIES, Finding
+from kimi_serve.schemas.versions import version_key
 
 from ..resolver.situation import Situation
 from . import (
@@ -55,9 +55,6 @@ ALL_RULES: tuple[Rule, ...] = (
     *secrets.RULES,
     *process.RULES,
 )
-
-_SEVERITIES = ("error", "warning", "info")
-
 
 # What one release of an engine does: of another one it is not certain.
 _OF_A_RELEASE: frozenset[Rule] = frozenset(
@@ -106,7 +103,7 @@ def sorted_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def _order(finding: Finding) -> tuple[int, int, str, int, int, str]:
     origin = finding.origin
     return (
-        _SEVERITIES.index(finding.severity),
+        SEVERITIES.index(finding.severity),
         int(origin.kind == "default"),
         origin.name,
         origin.line or 0,

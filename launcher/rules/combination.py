@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from kimi_serve.schemas.engine_facts import checked_versions, read_boolean
 from kimi_serve.schemas.engine_names import K25, KIMI
 from kimi_serve.schemas.findings import Finding, Severity
-from kimi_serve.schemas.support import version_key
+from kimi_serve.schemas.versions import version_key
 
+from ..engines.common import DRAIN, drain_seconds, is_on
 from ..resolver.engine_view import ARGS, OWNED, Given
 from ..resolver.situation import FLAG, Situation
 from .given import config_argument
@@ -204,14 +205,14 @@ def vllm_pairs(situation: Situation) -> Iterator[Finding]:
 
 def _balancers(situation: Situation) -> Iterator[Finding]:
     """Say that vLLM spreads requests in one way only."""
-    if _is_on(situation, "--grpc"):
+    if is_on(situation, "--grpc"):
         return  # that server starts before anybody looks
     ports, hybrid = "--data-parallel-multi-port-external-lb", "--data-parallel-hybrid-lb"
-    modes = [flag for flag in (ports, hybrid) if _is_on(situation, flag)]
+    modes = [flag for flag in (ports, hybrid) if is_on(situation, flag)]
     if not modes and situation.flag("--data-parallel-start-rank"):
         modes = ["--data-parallel-start-rank"]
     outside = ("--data-parallel-external-lb", "--data-parallel-rank")
-    modes += [flag for flag in outside if _is_on(situation, flag)][:1]
+    modes += [flag for flag in outside if is_on(situation, flag)][:1]
     given = [each for flag in modes if (each := situation.flag(flag))]
     if len(given) > 1:
         first, second = given[:2]
@@ -219,17 +220,12 @@ def _balancers(situation: Situation) -> Iterator[Finding]:
         yield at("KS203", second, message, "keep one of them", related=(first.origin,))
 
 
-def _is_on(situation: Situation, flag: str) -> bool:
-    given = situation.flag(flag)
-    return given is not None and given.text != "false"
-
-
 def owned_flags(situation: Situation) -> Iterator[Finding]:
     """Say which flags of engine.args contradict a setting."""
     for path, flag in OWNED[situation.kind].items():
         given = situation.flag(flag)
         setting = situation.given(path) if situation.is_set(path) else None
-        if given is None or setting is None or _agree(path, given, setting):
+        if given is None or setting is None or _agree(situation, path, given, setting):
             continue
         severity: Severity = "error"
         if path == "model.path" or path == "model.tokenizer_path":
@@ -244,15 +240,14 @@ def owned_flags(situation: Situation) -> Iterator[Finding]:
         yield at("KS203", given, message, help, severity=severity, related=(setting.origin,))
 
 
-def _agree(path: str, given: Given, setting: Given) -> bool:
+def _agree(situation: Situation, path: str, given: Given, setting: Given) -> bool:
     if given.text == setting.text or given.is_open or setting.is_open:
         return True
     try:
         said, wanted = float(given.text), float(setting.text)
     except ValueError:
         return False
-    # vLLM takes whole seconds.
-    return said == (math.ceil(wanted) if path == "server.drain_timeout_s" else wanted)
+    return said == (drain_seconds(situation) if path == DRAIN else wanted)
 
 
 def hardware_findings(situation: Situation) -> Iterator[Finding]:

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 from kimi_serve.schemas.engine_facts import EngineTable
 from kimi_serve.schemas.findings import Finding
-from kimi_serve.schemas.provenance import Origin
+from kimi_serve.schemas.provenance import DEFAULT, Origin
 
 from ..engine_hints import hint_for_flag
 from ..resolver.engine_view import ARGS, Given, origin_of
 from ..resolver.situation import Situation
 from ..sources.characters import printable
-from ..sources.layers import Notes, Span
+from ..sources.layers import Notes
 from ..sources.yaml_nodes import Node, Scalar, Table, scalar_kind
 from ..sources.yaml_tree import MAX_BYTES, parse_yaml
 from .given import config_argument, flag_name
@@ -88,11 +88,7 @@ def _read(path: str) -> Node | None:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError):
         return None
-    return parse_yaml(data, Notes(_nowhere))
-
-
-def _nowhere(_: Span | None) -> Origin:
-    return Origin("default")
+    return parse_yaml(data, Notes.on(DEFAULT))
 
 
 RULES = (unread_file, file_keys)

@@ -11,7 +11,7 @@ from kimi_serve.schemas.findings import Finding
 from ..resolver.situation import FLAG, Situation
 from .given import answers_clients, config_argument
 from .image_work import text_only, workers_prepare_images
-from .transport import gpu_transport
+from .transport import FEATURE_CACHE, gpu_transport
 from .wording import at, on
 
 _GRAPH_SWITCH = "SGLANG_VIT_ENABLE_CUDA_GRAPH"
@@ -43,7 +43,7 @@ def sglang_findings(situation: Situation) -> Iterator[Finding]:
     """Say which options of SGLang need another one."""
     if situation.kind != "sglang":
         return
-    pool = situation.variable("SGLANG_MM_FEATURE_CACHE_MB")
+    pool = situation.variable(FEATURE_CACHE)
     if pool is not None and gpu_transport(situation) is None:
         message = f"{pool.name} has no effect: the pool belongs to the GPU feature transports"
         yield at("KS202", pool, message, "remove it, or set --mm-feature-transport")

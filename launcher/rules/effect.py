@@ -199,33 +199,52 @@ def kimi_on_vllm_findings(situation: Situation) -> Iterator[Finding]:
     """Say which options vLLM takes and Kimi's processor never sees (KS201)."""
     if situation.kind != "vllm" or not situation.is_one_of(KIMI):
         return
-    name, engine = situation.architecture, situation.engine_name
+    yield from _image_limit(situation)
+    yield from _processor_device(situation)
+    yield from _processor_kwargs(situation)
+
+
+def _kimi_there(situation: Situation) -> str:
+    return f"{situation.architecture} on {situation.engine_name}"
+
+
+def _image_limit(situation: Situation) -> Iterator[Finding]:
     limit = situation.flag("--limit-mm-per-prompt")
     if limit is not None and situation.is_one_of((K25,)) and "image" in json_object(limit):
         message = (
-            f"the image limit of {limit.name} has no effect for {name} on {engine}: its images "
-            "count as vision_chunk, which stays at 999"
+            f"the image limit of {limit.name} has no effect for {_kimi_there(situation)}: its "
+            "images count as vision_chunk, which stays at 999"
         )
         yield at("KS201", limit.at_value, message, 'limit {"vision_chunk": N}')
+
+
+def _processor_device(situation: Situation) -> Iterator[Finding]:
     device = situation.flag("--mm-processor-device")
-    if device is not None and device.text == "cpu":
-        message = f"{device.name} cpu changes nothing for {name} on {engine}: it is there already"
+    if device is None:
+        return
+    there = _kimi_there(situation)
+    if device.text == "cpu":
+        message = f"{device.name} cpu changes nothing for {there}: it is there already"
         yield at("KS201", device, message, "remove it", severity="info")
-    elif device is None or device.is_open or refused_device(situation):
-        pass
-    elif device.text != "auto":
+    elif device.text != "auto" and not device.is_open and not refused_device(situation):
         message = (
-            f"{device.name} {device.text} has no effect for {name} on {engine}: its images are "
-            "preprocessed on the CPU, whatever the log says"
+            f"{device.name} {device.text} has no effect for {there}: its images are preprocessed "
+            "on the CPU, whatever the log says"
         )
         yield at("KS201", device, message, "remove it")
+
+
+def _processor_kwargs(situation: Situation) -> Iterator[Finding]:
     kwargs = situation.flag("--mm-processor-kwargs")
-    dropped = json_object(kwargs) if kwargs is not None else {}
+    if kwargs is None:
+        return
+    dropped = json_object(kwargs)
     if refused_device(situation):
         dropped.pop("device", None)  # it has an effect: the engine does not start
-    if kwargs is not None and dropped:
+    if dropped:
         keys = ", ".join(map(printable, dropped))
-        message = f"{kwargs.name} has no effect for {name} on {engine}: its processor drops {keys}"
+        there = _kimi_there(situation)
+        message = f"{kwargs.name} has no effect for {there}: its processor drops {keys}"
         yield at("KS201", kwargs, message, "remove it; the checkpoint's own file has the limits")
 
 

@@ -67,7 +67,7 @@ def _visible(situation: Situation) -> _Visible | None:
         return _Visible(_count(given.text), said, given.origin)
     ids = situation.settings.gpu.ids
     if ids is not None:
-        return _Visible(len(ids), "gpu.ids declares them", situation.origin(IDS))
+        return _Visible(_count(",".join(ids)), "gpu.ids declares them", situation.origin(IDS))
     # An engine may be planned on a machine without a GPU for another one.
     if situation.hardware is not None and situation.hardware.gpus:
         hardware = situation.hardware

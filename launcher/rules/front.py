@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from kimi_serve.schemas.findings import Finding
-from kimi_serve.schemas.patch_bound import max_patches, patch_bytes
+from kimi_serve.schemas.patch_bound import slot_bytes
 
 from ..resolver.situation import Situation
 from .given import is_public
@@ -47,8 +47,7 @@ def _largest_image(situation: Situation) -> int | None:
     checkpoint = situation.checkpoint
     if checkpoint is None or checkpoint.resize is None:
         return None
-    resize = checkpoint.resize
-    return 4 * -(-max_patches(resize) * patch_bytes(resize, situation.settings.image.dtype) // 3)
+    return slot_bytes(checkpoint.resize, situation.settings.image.dtype)
 
 
 def _mib(size: int) -> str:

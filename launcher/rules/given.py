@@ -95,8 +95,7 @@ def answers_clients(situation: Situation) -> bool:
     """Tell whether this machine serves: of several the first one does, the others compute."""
     if situation.kind == "vllm":
         return not is_headless(situation)
-    is_several = situation.kind == "sglang" and common.node_count(situation) > 1
-    return not (is_several and common.node_rank(situation) > 0)
+    return not (situation.kind == "sglang" and common.is_behind_the_first(situation))
 
 
 def is_loopback(name: str) -> bool:

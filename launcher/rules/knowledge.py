@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kimi_serve.schemas.findings import Finding
-from kimi_serve.schemas.support import version_key
+from kimi_serve.schemas.versions import is_same_release, version_key
 
 from ..resolver.situation import FLAG, Situation
 from .wording import on
@@ -60,7 +60,7 @@ def _install_findings(situation: Situation) -> Iterator[Finding]:
         message = f"{install.python} does not say which version of {situation.kind} it has"
         help = "set engine.version"
         yield on(situation, "KS207", "engine.version", message, help, severity="info")
-    elif said is not None and install.version is not None and said != install.version:
+    elif said and install.version and not is_same_release(said, install.version):
         message = f"engine.version says {said}, installed is {install.version} ({install.python})"
         help = "remove engine.version, or name the right interpreter in engine.python"
         yield on(situation, "KS207", "engine.version", message, help)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from kimi_serve.schemas.allowed_hosts import AllowedHostError, read_allowed_host
+from kimi_serve.schemas.allowed_hosts import HOST_NAME, AllowedHostError, read_allowed_host
 from kimi_serve.schemas.findings import Finding
 from kimi_serve.schemas.provenance import Origin
 
@@ -32,7 +32,6 @@ from .image_work import text_only
 _DOMAINS = "media.allowed_domains"
 _DIRS = "media.allowed_local_dirs"
 _DOMAIN_FLAG = "--allowed-media-domains"
-_NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*", re.ASCII)
 _WORDS = ("true", "false", "yes", "no", "on", "off", "1", "0", "none", "null", "all", "any")
 # Whole of these nobody means: configuration, keys, other people's files, the kernel's windows.
 _BROAD = ("/boot", "/dev", "/etc", "/home", "/proc", "/run", "/sys", "/usr", "/var")
@@ -141,7 +140,7 @@ def _domains(situation: Situation) -> list[_Entry]:
 
 def _judge(text: str) -> tuple[str, str]:
     """Say what is wrong with an entry, and what was surely meant; "" for nothing."""
-    if _NAME.fullmatch(text) or _is_address(text) or "${" in text:
+    if HOST_NAME.fullmatch(text) or _is_address(text) or "${" in text:
         return "", ""
     if "*" in text:
         return "is a wildcard", ""
@@ -170,7 +169,7 @@ def _host_of(text: str) -> str:
     except ValueError:
         return ""
     name = name.rstrip(".")
-    return name if _NAME.fullmatch(name) else ""
+    return name if HOST_NAME.fullmatch(name) else ""
 
 
 def _is_address(text: str) -> bool:

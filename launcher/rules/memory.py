@@ -11,6 +11,7 @@ from kimi_serve.schemas.engine_names import KIMI
 from kimi_serve.schemas.hardware import Gpu
 
 from ..budget.images import MIB, ImageWork, work_formula, work_mib
+from ..engines.gpus import WIDTHS
 from ..resolver.situation import FLAG, Situation
 from .engine_memory import FRACTION, TOTAL, engine_rows
 from .image_work import workers_prepare_images
@@ -84,11 +85,8 @@ def _engine_places(situation: Situation) -> tuple[int, ...]:
     """Give the positions that the engine's ranks take on this machine."""
     if situation.kind == "none":
         return (0,)
-    names = ("--tp-size", "--pp-size")
-    if situation.kind == "vllm":
-        names = ("--tensor-parallel-size", "--pipeline-parallel-size")
     ranks = 1
-    for name in names:
+    for name in WIDTHS[situation.kind][:2]:
         ranks *= max(1, situation.whole_flag(name, 1))
     nodes = situation.whole(situation.given("engine.nodes.count")) or 1
     step = max(1, situation.whole_flag("--gpu-id-step", 1)) if situation.kind == "sglang" else 1

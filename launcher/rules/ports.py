@@ -11,7 +11,6 @@ from kimi_serve.schemas.provenance import Origin
 
 from ..resolver.engine_view import ARGS, Given
 from ..resolver.situation import Situation
-from .front import ADMIN_PORT
 from .given import host, is_loopback, last_word, port, switch, words
 
 _LISTENERS = {
@@ -90,9 +89,6 @@ def _status(situation: Situation, taken: list[_Listener]) -> Iterator[Finding]:
     number = situation.settings.engine.status_port
     if situation.kind == "none" or not number:
         return
-    admin = situation.settings.server.admin_port
-    if admin:
-        taken = [*taken, _Listener(admin, ADMIN_PORT, situation.origin(ADMIN_PORT), ADMIN_PORT)]
     listener = _Listener(number, _STATUS, situation.origin(_STATUS), _STATUS)
     clash = next((each for each in taken if each.port == number), None)
     if clash is not None:

@@ -14,7 +14,8 @@ from ..engine_command import EngineArgument
 from ..resolver.engine_view import ARGS, ENV
 from ..resolver.situation import FLAG, Situation
 from ..sources.characters import printable
-from ..sources.shell_words import is_several, replace_fix, scalar, split_words
+from ..sources.shell_words import is_several, replace_fix, split_words
+from ..sources.yaml_text import quoted
 from .given import Word, value_origin, words
 
 _ASSIGNMENT = re.compile(r"[A-Z][A-Z0-9_]*=.*", re.DOTALL)
@@ -38,7 +39,7 @@ def switch_in_two_places(situation: Situation) -> Iterator[Finding]:
     ours = situation.settings.image.force_cpu_preprocessing
     for name in (OLD_SWITCH, SWITCH):
         text = situation.settings.engine.env.get(name)
-        if text is not None and read_boolean("env-bool", text) in (not ours,):
+        if text is not None and read_boolean("env-bool", text) is (not ours):
             word = "true" if ours else "false"
             yield Finding(
                 "KS601",
@@ -122,7 +123,7 @@ def _items(situation: Situation, parts: list[str]) -> str:
     column, end = whole.column or 1, whole.end_column or 1
     # A block list is marked by its first dash alone.
     between = ", " if end - column > 1 else f"\n{' ' * (column - 1)}- "
-    return between.join(scalar(part) for part in parts)
+    return between.join(map(quoted, parts))
 
 
 def lost_quotes(situation: Situation) -> Iterator[Finding]:

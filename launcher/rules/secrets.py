@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 
 from kimi_serve.schemas.findings import Finding
@@ -10,27 +9,17 @@ from kimi_serve.schemas.hub_id import is_hub_id
 
 from ..resolver.engine_view import ARGS, ENV, Given
 from ..resolver.situation import Situation
+from ..secrets.literal import literals_of_items, literals_of_variable
 from ..sources.characters import printable
 from .given import (
-    Word,
     answers_clients,
+    flag_name,
     host,
     is_public,
     variable_value_origin,
     variables,
-    words,
 )
 
-_SECRET_FLAG = re.compile(r"--(.*-)?(api-key|password|secret|hf-token|auth-token)")
-_SECRET_NAME = re.compile(
-    r"(.*_)?(API_?KEY|ACCESS_KEY|SECRET(_KEY)?|TOKEN|PASSWORD|PASSWD|PRIVATE_KEY)", re.IGNORECASE
-)
-# Prefixes that issuers give their keys so that they are recognised, and passwords in addresses.
-_SECRET_VALUE = re.compile(
-    r"(sk-|hf_|ghp_|github_pat_|xox[abp]-|AKIA)[A-Za-z0-9_-]{8,}|[a-z0-9+]+://[^/@\s:]*:[^/@\s]+@.*"
-)
-# Switches, small numbers, paths: what is named like a secret and is none.
-_NO_SECRET = re.compile(r"|[0-9]{1,5}|true|false|yes|no|on|off|none|null|/.*|~.*", re.IGNORECASE)
 _MOVING = ("main", "master", "head", "latest")
 
 
@@ -67,22 +56,12 @@ def _positional(situation: Situation) -> Given | None:
 
 def literal_secrets(situation: Situation) -> Iterator[Finding]:
     """Find secrets that stand in the profile itself (KS505); a message never repeats one."""
-    for word in words(situation):
-        is_secret_flag = _SECRET_FLAG.fullmatch(word.flag) and not _NO_SECRET.fullmatch(word.text)
-        is_secret = bool(is_secret_flag or _SECRET_VALUE.fullmatch(word.text))
-        if is_secret and not _is_word_referred(situation, word):
-            key = word.flag == "--api-key"
-            yield Finding(
-                "KS505",
-                "error",
-                f"a secret stands behind {word.flag}, for all who read this file",
-                word.origin,
-                ARGS,
-                help="write server.api_key: {env: NAME} instead" if key else 'write "${NAME}"',
-            )
+    yield from _in_arguments(situation)
     for name, text in situation.settings.engine.env.items():
-        is_referred = (ENV, name) in situation.loaded.written or _is_referred(situation, text)
-        if _is_secret_variable(situation, name, text) and not is_referred:
+        facts = situation.table.env(name) if situation.table else None
+        written = situation.loaded.written.get((ENV, name), text)
+        found = literals_of_variable(name, written, is_secret=facts is not None and facts.secret)
+        if _is_literal(situation, text, found):
             yield Finding(
                 "KS505",
                 "error",
@@ -93,28 +72,38 @@ def literal_secrets(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def _is_secret_variable(situation: Situation, name: str, text: str) -> bool:
-    facts = situation.table.env(name) if situation.table else None
-    is_named_so = bool(_SECRET_NAME.fullmatch(name)) or (facts is not None and facts.secret)
-    return bool(_SECRET_VALUE.fullmatch(text)) or (
-        is_named_so and not _NO_SECRET.fullmatch(text) and not text.startswith("${")
-    )
+def _in_arguments(situation: Situation) -> Iterator[Finding]:
+    args = situation.settings.engine.args
+    items = [situation.loaded.written.get((ARGS, place), text) for place, text in enumerate(args)]
+    flags = _flags(situation)
+    for place, found in enumerate(literals_of_items(items)):
+        flag = flags.get(place, "")
+        if _is_literal(situation, args[place], found):
+            where = f"behind {printable(flag)}" if flag else f"in {ARGS}"
+            key = flag == "--api-key"
+            yield Finding(
+                "KS505",
+                "error",
+                f"a secret stands {where}, for all who read this file",
+                situation.loaded.item(ARGS, place),
+                ARGS,
+                help="write server.api_key: {env: NAME} instead" if key else 'write "${NAME}"',
+            )
 
 
-def _is_word_referred(situation: Situation, word: Word) -> bool:
-    """Tell whether the item that holds a value refers to a variable."""
-    places = range(word.argument.position, word.argument.end)
-    items = (situation.settings.engine.args[place] for place in places)
-    is_written = any(
-        (ARGS, place) in situation.loaded.written and item.endswith(word.text)
-        for place, item in zip(places, items, strict=True)
-    )
-    return is_written or _is_referred(situation, word.text)
+def _flags(situation: Situation) -> dict[int, str]:
+    """Name the flag that each item belongs to, in full where it is known."""
+    return {
+        place: flag_name(argument) or argument.spelling
+        for argument in situation.arguments
+        for place in range(argument.position, argument.end)
+    }
 
 
-def _is_referred(situation: Situation, text: str) -> bool:
-    """Tell whether the text came from a variable by `${NAME}`: the file does not hold it then."""
-    return "${" in text or text in (situation.env or {}).values()
+def _is_literal(situation: Situation, text: str, found: set[str]) -> bool:
+    """Tell whether any of what was found stands in the file itself, and came from no variable."""
+    values = set((situation.env or {}).values())
+    return text not in values and not found <= values
 
 
 def public_without_key(situation: Situation) -> Iterator[Finding]:

@@ -6,18 +6,17 @@ from collections.abc import Callable, Iterator
 
 from kimi_serve.schemas.findings import Finding
 
+from ..engines.gpus import WIDTHS
 from ..resolver.situation import Situation
 from .wording import at
 
-_WIDTHS = {"sglang": "--tp-size", "vllm": "--tensor-parallel-size"}
 # What Docker and Kubernetes give a container that asks for nothing.
 _DEFAULT_MIB = 64
 
 
 def small_shared_memory(situation: Situation) -> Iterator[Finding]:
     """Find several ranks in a container with the default shared memory."""
-    flag = _WIDTHS.get(situation.kind)
-    width = situation.flag(flag) if flag else None
+    width = None if situation.kind == "none" else situation.flag(WIDTHS[situation.kind][0])
     number = situation.whole(width)
     size = situation.hardware.shm_mib if situation.hardware else None
     if width is None or number is None or number < 2 or size is None or size > _DEFAULT_MIB:

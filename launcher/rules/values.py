@@ -6,11 +6,12 @@ KS108 shadowed-value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 
 from kimi_serve.schemas.engine_facts import BooleanOutcome, EnvFacts, FlagFacts, read_boolean
 from kimi_serve.schemas.engine_names import HEALTH_TIMEOUT, IO_WORKERS, OLD_SWITCH, SWITCH
 from kimi_serve.schemas.findings import Edit, Finding, Fix, Severity
+from kimi_serve.schemas.provenance import Origin
 
 from ..engine_command import EngineArgument
 from ..engine_hints import hint_for
@@ -85,49 +86,64 @@ def engine_variables(situation: Situation) -> Iterator[Finding]:
         if facts.is_boolean:
             yield from _boolean(situation, given, facts)
         elif given.path:
-            yield from _other_kind(situation, given, facts)
+            yield from _other_kind(given, facts)
 
 
 def _boolean(situation: Situation, given: Given, facts: EnvFacts) -> Iterator[Finding]:
-    word = given.text.strip().casefold()
-    meant = True if word in _TRUE else False if word in _FALSE else None
-    outcomes: dict[str, BooleanOutcome] = {
-        kind: read_boolean(kind, given.text) for kind in (facts.kind, *facts.also)
-    }
-    if all(outcome is meant for outcome in outcomes.values()) and meant is not None:
+    meant = _meant(given.text)
+    # Each parser once: an engine may read one name in two ways.
+    kinds = dict.fromkeys((facts.kind, *facts.also))
+    outcomes: list[BooleanOutcome] = [read_boolean(kind, given.text) for kind in kinds]
+    if _is_read_as_meant(given.text, meant, facts.kind, outcomes):
         return
-    if facts.kind == "any-text" and meant is None and given.text:
-        return
-    if meant is None and len(set(outcomes.values())) == 1 and given.text:
-        outcome = next(iter(outcomes.values()))
-        if isinstance(outcome, bool) and facts.kind == "bool-int":
-            return  # any whole number is a boolean to it
-    value = given.at_value.origin
-    fix = None
-    if meant is not None and value.kind == "profile" and value.line and value.column:
-        text = '"1"' if meant else '"0"'
-        end = value.end_column or value.column
-        fix = Fix("safe", (Edit(value.name, value.line, value.column, end, text),))
     message = f"{given.name}={shown(given.text)}: {situation.engine_name} {_reading(outcomes)}"
     help = "write 1 or 0: every parser reads them alike"
     # What is inherited was not written for this deployment, and most of it does no harm.
-    is_harm = bool(given.path) or "crash" in outcomes.values()
+    is_harm = bool(given.path) or "crash" in outcomes
     severity: Severity = "error" if is_harm else "warning"
+    fix = None if meant is None else _digit_fix(given.at_value.origin, meant)
     yield at("KS107", given.at_value, message, help, severity=severity, fix=fix)
 
 
-def _reading(outcomes: Mapping[str, BooleanOutcome]) -> str:
+def _meant(text: str) -> bool | None:
+    """Say what a person means by a word, None for what is no boolean to anybody."""
+    word = text.strip().casefold()
+    return True if word in _TRUE else False if word in _FALSE else None
+
+
+def _is_read_as_meant(
+    text: str, meant: bool | None, kind: str, outcomes: Sequence[BooleanOutcome]
+) -> bool:
+    if meant is not None:
+        return all(outcome is meant for outcome in outcomes)
+    if not text:
+        return False
+    if kind == "any-text":
+        return True
+    # Any whole number is a boolean to this one.
+    return kind == "bool-int" and isinstance(outcomes[0], bool) and len(set(outcomes)) == 1
+
+
+def _digit_fix(value: Origin, meant: bool) -> Fix | None:
+    """Write 1 or 0 where the value stands; None where that is in no profile."""
+    if value.kind != "profile" or not value.line or not value.column:
+        return None
+    end = value.end_column or value.column
+    return Fix("safe", (Edit(value.name, value.line, value.column, end, f'"{int(meant)}"'),))
+
+
+def _reading(outcomes: Iterable[BooleanOutcome]) -> str:
     words: dict[BooleanOutcome, str] = {
         True: "reads it as true",
         False: "reads it as false",
         "default": "does not understand it and keeps its default",
         "crash": "dies of it where it is first read",
     }
-    different = dict.fromkeys(words[outcome] for outcome in outcomes.values())
+    different = dict.fromkeys(words[outcome] for outcome in outcomes)
     return " in one place and ".join(different) + (" in another" if len(different) > 1 else "")
 
 
-def _other_kind(situation: Situation, given: Given, facts: EnvFacts) -> Iterator[Finding]:
+def _other_kind(given: Given, facts: EnvFacts) -> Iterator[Finding]:
     if facts.kind == "int" and not _reads(int, given.text):
         wanted = "a whole number"
     elif facts.kind == "float" and not _reads(float, given.text):

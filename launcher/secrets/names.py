@@ -21,9 +21,9 @@ _BEFORE: dict[str, tuple[str, ...]] = {
     "token": (
         *("per", "next", "new", "first", "inter", "to", "req", "verify", "num", "max", "min"),
         *("bos", "eos", "pad", "unk", "sep", "cls", "mask", "stop", "special", "placeholder"),
-        *("image", "video", "audio", "media"),
+        *("image", "video", "audio", "media", "start", "end", "begin"),
     ),
-    "key": ("routing", "graph", "public", "cache", "sort"),
+    "key": ("routing", "graph", "public", "cache", "sort", "primary", "partition", "shard"),
     "pass": ("forward", "backward", "single", "multi"),
     "pwd": (),
 }
@@ -67,6 +67,21 @@ def _is_secret_word(words: list[str], index: int) -> bool:
     return word in _BEFORE and before not in _BEFORE[word] and after not in _AFTER[word]
 
 
+# What lies behind the name of a secret and is none: where it is kept, and of which kind it is.
+_ABOUT = frozenset(
+    (
+        *("file", "files", "path", "dir", "directory", "url", "uri", "endpoint", "env", "name"),
+        *("type", "mode", "method", "enabled", "disabled", "ttl", "timeout"),
+    )
+)
+
+
+def is_about_secret(name: str) -> bool:
+    """Say whether something of this name only says where a secret is, or what kind of one."""
+    words = _WORD.findall(name)
+    return bool(words) and words[-1].lower() in _ABOUT
+
+
 # Texts, not patterns: hardly any profile needs them, and to compile one takes its time.
 _REFERRED = r"\$?\{?\$?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}?|%(?P<dos>[A-Za-z_][A-Za-z0-9_]*)%"
 _LIKE_A_NAME = r"[A-Z][A-Z0-9]*([-. ][A-Z0-9]+)*"
@@ -103,6 +118,12 @@ def is_secret_flag(text: str) -> bool:
         return False
     is_short_for = len(name) > 1 and any(full.startswith(name) for full in _SECRET_FLAGS)
     return is_short_for or is_secret_name(name)
+
+
+def takes_several(flag: str) -> bool:
+    """Say whether an option takes all that follows, up to the next one: vLLM has several keys."""
+    name = fold_dashes(flag).lower().replace("_", "-").lstrip("-")
+    return len(name) > 1 and "api-key".startswith(name)
 
 
 def fold_dashes(text: str) -> str:

@@ -8,17 +8,18 @@ from typing import Any, cast
 
 import yaml
 
+from ..sources.yaml_loader import LOADER
 from .names import (
     begins_like_flag,
     is_next_flag,
     is_secret_flag,
     is_secret_name,
     meant_variable,
+    takes_several,
 )
 from .shapes import Range, parts_of, shaped_in, spelt_parts
 from .trees import secrets_of
 
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # `{env: NAME}`, `{file: PATH}` and `${NAME}`: name where a secret is, and are none. Also null, "".
 _REFERENCE = re.compile(
     r"\{?\s*(env:\s*[\"']?(?P<env>[A-Z_][A-Z0-9_]*)[\"']?"
@@ -62,7 +63,7 @@ def find_places(text: str) -> Places:
     Raises what YAML raises for a text that cannot be parsed.
     """
     walk = _Walk(text)
-    for event in cast(Any, yaml).parse(text, Loader=_LOADER):
+    for event in cast(Any, yaml).parse(text, Loader=LOADER):
         walk.take(event)
     shaped = list(shaped_in(text))
     for start, end in shaped:
@@ -161,5 +162,7 @@ class _Walk:
         if frame.is_table:
             frame.key = text if frame.is_key else ""
             frame.is_key = not frame.is_key
-        else:
-            frame.key = text if begins_like_flag(text) else ""
+        elif begins_like_flag(text):
+            frame.key = text
+        elif not takes_several(frame.key):
+            frame.key = ""

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from .names import is_secret_flag, is_secret_name
+from kimi_serve.schemas.vocabulary import HIDDEN
 
-HIDDEN: Final = "***"
+from .names import is_secret_flag, is_secret_name
 
 Range = tuple[int, int]
 

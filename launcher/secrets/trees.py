@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
-from .names import begins_like_flag, is_next_flag, is_secret_flag, is_secret_name
-from .shapes import HIDDEN, cover, is_reference, mask, secrets_in, spelt_parts
+from kimi_serve.schemas.vocabulary import HIDDEN
+
+from .names import begins_like_flag, is_next_flag, is_secret_flag, is_secret_name, takes_several
+from .shapes import cover, is_reference, mask, parts_of, secrets_in, spelt_parts
 
 _LONGEST_JSON: Final = 256 * 1024
 
@@ -24,6 +26,14 @@ def secrets_of(value: Any) -> set[str]:
     return walk.found
 
 
+def secrets_of_items(items: Sequence[str]) -> Iterator[set[str]]:
+    """Give the secrets of each item of a command line."""
+    walk = _Walk()
+    for _ in walk.line(items):
+        yield walk.found
+        walk.found = set()
+
+
 class _Walk:
     """Copies a value without its secrets, which are in `found` then."""
 
@@ -37,7 +47,7 @@ class _Walk:
             items = list(cast("Iterable[Any]", value))
             if is_secret:
                 return [self.cleaned(item, is_secret=True) for item in items]
-            return self._line(items)
+            return list(self.line(items))
         if is_secret:
             return self._hidden(value)
         return self._text(value) if isinstance(value, str) else value
@@ -48,22 +58,21 @@ class _Walk:
         text = str(value)
         if text != HIDDEN and is_reference(text):
             return value
-        self.found.update((*spelt_parts(text), *self._parts(text)))
+        self.found.update((*spelt_parts(text), *parts_of(text)))
         return HIDDEN
 
     def _table(self, table: Mapping[str, Any], is_secret: bool) -> dict[str, Any]:
         cleaned: dict[str, Any] = {}
         for name, value in table.items():
-            self.found |= self._parts(name)
+            self.found.update(parts_of(name))
             is_named_so = is_secret or is_secret_name(name) or _names_value(table, name)
             new = self.cleaned(value, is_secret=is_named_so)
             # A login in the address of a proxy: the rest of it is nobody's business either.
             cleaned[mask(name)] = HIDDEN if isinstance(new, str) and new != value else new
         return cleaned
 
-    def _line(self, items: Sequence[Any]) -> list[Any]:
-        """Read a list as a command line: VALUE of `--some-key VALUE` is secret."""
-        cleaned: list[Any] = []
+    def line(self, items: Sequence[Any]) -> Iterator[Any]:
+        """Clean a list as a command line: VALUE of `--some-key VALUE` is secret."""
         flag = ""
         for item in items:
             if (
@@ -71,12 +80,11 @@ class _Walk:
                 and begins_like_flag(item)
                 and (not flag or is_next_flag(item))
             ):
-                cleaned.append(self._option(item))
+                yield self._option(item)
                 flag = "" if "=" in item or not is_secret_flag(item) else item
             else:
-                cleaned.append(self.cleaned(item, is_secret=bool(flag)))
-                flag = ""
-        return cleaned
+                yield self.cleaned(item, is_secret=bool(flag))
+                flag = flag if takes_several(flag) else ""
 
     def _option(self, item: str) -> str:
         name, is_joined, text = item.partition("=")
@@ -89,15 +97,8 @@ class _Walk:
         if tree is not None:
             cleaned = self.cleaned(tree)
             return text if cleaned == tree else json.dumps(cleaned, ensure_ascii=False)
-        self.found |= self._parts(text)
+        self.found.update(parts_of(text))
         return cover(text, secrets_in(text))
-
-    def _parts(self, text: str) -> set[str]:
-        return {
-            part
-            for start, end in secrets_in(text)
-            for part in spelt_parts(text[start:end], is_login=text[:start].endswith("://"))
-        }
 
 
 def _names_value(table: Mapping[str, Any], name: str) -> bool:

@@ -65,12 +65,12 @@ def rendered(
     from kimi_serve.launcher.lint.baseline import fingerprint, home_of
     from kimi_serve.launcher.lint.formats import render
     from kimi_serve.launcher.lint.report import Report, Reported
-    from kimi_serve.launcher.lint.run import Surroundings, lint_profile, lint_text
+    from kimi_serve.launcher.lint.run import Surroundings, lint_profile
     from kimi_serve.launcher.sources.flags import check_argv
 
     name = "profile.yaml"
     if len(env) == 1 and not arguments:
-        lint_text(profile, name=name, folder=folder)
+        lint_profile(profile, name=name, folder=folder)
     args = [argument for argument in arguments if not argument.startswith("--set ")]
     around = Surroundings(
         env=env,

@@ -14,7 +14,7 @@ import pytest
 from image_samples import DATA
 
 from kimi_serve.launcher.pipeline import load, make_plan
-from kimi_serve.launcher.verify.images import Sample
+from kimi_serve.launcher.verify.images import Images, Sample
 from kimi_serve.launcher.verify.run import Task, Verification
 from kimi_serve.preprocess.images.image_processor import ImageProcessor
 from kimi_serve.preprocess.workers.pool import Pool
@@ -119,7 +119,8 @@ def test_verify_runs_both_configurations_and_compares_them(tmp_path: Path) -> No
     free = replace(forced, workers=tuple(cuda_specs(1)))
     (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(STAND_IN), encoding="utf-8")
     samples = [Sample("small.jpg", SMALL), Sample("big.png", BIG)]
-    task = Task(forced, free, samples, samples[:1], [1], 0.2, env | {"PYTHONPATH": str(tmp_path)})
+    images = Images(samples, samples[:1])
+    task = Task(forced, free, images, [1], 0.2, env | {"PYTHONPATH": str(tmp_path)})
     steps: list[str] = []
     report = Verification(task, steps.append).run()
     assert len(steps) == task.num_steps

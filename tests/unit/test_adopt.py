@@ -11,9 +11,9 @@ from kimi_serve.launcher.adopt.adoption import Adoption, adopt
 from kimi_serve.launcher.adopt.container import container_port, gpu_ids
 from kimi_serve.launcher.adopt.environment import read_env_files
 from kimi_serve.launcher.adopt.find import find_in_text, find_in_words
-from kimi_serve.launcher.adopt.profile_text import scalar
-from kimi_serve.launcher.adopt.words import Told, Word
-from kimi_serve.launcher.lint.run import lint_text
+from kimi_serve.launcher.adopt.words import EnvFile, Told, Word
+from kimi_serve.launcher.lint.run import lint_profile
+from kimi_serve.launcher.sources.yaml_text import scalar
 from kimi_serve.schemas.errors import ConfigError
 
 SGLANG = ("python", "-m", "sglang.launch_server", "--model-path", "/m")
@@ -269,7 +269,7 @@ def test_windows_line_ends_are_said() -> None:
 
 def test_a_pasted_dash_is_not_guessed() -> None:
     adoption = adopt_text("vllm serve /m \u2013\u2013port 9")
-    found = lint_text(adoption.text.encode(), name="p.yaml", folder=Path("."))
+    found = lint_profile(adoption.text.encode(), name="p.yaml", folder=Path(".")).findings
     assert "KS006" in {each.rule for each in found}
 
 
@@ -410,18 +410,18 @@ def test_a_given_file_of_variables_counts_and_must_be_there(tmp_path: Path) -> N
     file = tmp_path / "a.env"
     file.write_text("MODEL=/models/k\nSGLANG_FORCE_CPU_IMAGE_PREPROCESSING=1\n", encoding="utf-8")
     told = Told()
-    given = tuple(read_env_files([Word(str(file))], told, is_required=True))
+    given = tuple(read_env_files([EnvFile(Word(str(file)))], told, is_required=True))
     text = "python -m sglang.launch_server --model-path $MODEL"
     settings = load(adopt(find_in_text(text, told, given), told, given)).settings
     assert settings.model.path == "/models/k"
     assert settings.image.force_cpu_preprocessing
     with pytest.raises(ConfigError, match="cannot be read"):
-        list(read_env_files([Word(str(tmp_path / "no"))], told, is_required=True))
+        list(read_env_files([EnvFile(Word(str(tmp_path / "no")))], told, is_required=True))
 
 
 def test_a_comment_cannot_switch_lint_off() -> None:
     adoption = adopt_words(*SGLANG, "--no-such", "--host", "# kimi-serve: ignore-file[KS103] x")
-    found = lint_text(adoption.text.encode(), name="p.yaml", folder=Path("."))
+    found = lint_profile(adoption.text.encode(), name="p.yaml", folder=Path(".")).findings
     assert "KS103" in {each.rule for each in found}
 
 
@@ -434,7 +434,14 @@ def test_what_yaml_would_misread_is_quoted(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "ids"),
-    [("all", ()), ("2", ()), ("device=0,1", ("0", "1")), ('"device=GPU-a"', ("GPU-a",))],
+    [
+        ("all", ()),
+        ("device=all", ()),
+        ("device=0,0", ("0",)),
+        ("2", ()),
+        ("device=0,1", ("0", "1")),
+        ('"device=GPU-a"', ("GPU-a",)),
+    ],
 )
 def test_gpus_are_taken_where_they_are_named(text: str, ids: tuple[str, ...]) -> None:
     assert gpu_ids(Word(text)) == ids

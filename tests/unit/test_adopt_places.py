@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+from pathlib import Path
+
 import pytest
 from adopted import adopt_text, adopt_words, load, plan_of
 
 from kimi_serve.launcher.adopt.adoption import Adoption
+from kimi_serve.launcher.adopt.entry_point import find_shell
+from kimi_serve.launcher.adopt.find import find_in_words
+from kimi_serve.launcher.adopt.words import Told
+from kimi_serve.schemas.errors import ConfigError
 
 
 def noted(adoption: Adoption, *words: str) -> bool:
@@ -153,3 +161,144 @@ def test_the_time_to_finish_is_the_commands() -> None:
     assert load(said).settings.engine.args == ()
     kept = adopt_words("vllm", "serve", "/m", "--shutdown-timeout", "12")
     assert load(kept).settings.server.drain_timeout_s == 12
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("-c",),
+        ("-lc",),
+        ("-euo", "pipefail", "-c"),
+        ("-l", "-c"),
+        ("-e", "-o", "pipefail", "-lc"),
+        ("-c", "-e"),
+        ("-ceuo", "pipefail"),
+        ("-O", "extglob", "+O", "dotglob", "-c"),
+        ("+o", "posix", "-c"),
+        ("--norc", "--rcfile", "/dev/null", "-c"),
+        ("-c", "--"),
+        ("-e",),
+        ("-o", "-c"),
+        ("--", "-c"),
+        ("/nowhere/script", "-c"),
+        ("-c", "true"),
+    ],
+)
+def test_the_text_of_a_shell_is_found_where_bash_finds_it(options: tuple[str, ...]) -> None:
+    words = ["bash", *options, "echo ran"]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False, timeout=20)
+    assert (find_shell(words) == (0, len(words) - 1)) == (ran.stdout == "ran\n")
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        "bash -euo pipefail -c",
+        "/bin/bash -l -c",
+        "docker run --rm img bash -eu -o pipefail -c",
+        "docker run --entrypoint bash img -euo pipefail -c",
+        "nohup env A=1 sh -e -c",
+    ],
+)
+def test_a_shell_with_options_is_read(front: str) -> None:
+    words = (*front.split(), "cd /x; exec vllm serve /m --seed 1")
+    for adoption in (adopt_words(*words), adopt_text(shlex.join(words))):
+        settings = load(adoption).settings
+        assert (settings.model.path, settings.engine.args) == ("/m", ("--seed", "1"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "docker run vllm/vllm-openai:v0.33.0 /m --seed 1",
+        "docker run --gpus all vllm/vllm-openai@sha256:abc --seed 1 /m",
+        "docker run vllm/vllm-openai vllm serve /m --seed 1",
+        "docker run vllm/vllm-openai bash -c 'vllm serve /m --seed 1'",
+        "docker run --entrypoint '' vllm/vllm-openai vllm serve /m --seed 1",
+        "docker run --entrypoint vllm vllm/vllm-openai serve /m --seed 1",
+        "docker run vllm/vllm-openai python3 -m vllm.entrypoints.cli.main serve /m --seed 1",
+        "image: vllm/vllm-openai\ncommand: /m --seed 1\n",
+        "image: vllm/vllm-openai\nargs: [/m, --seed, '1']\n",
+        "image: vllm/vllm-openai\nentrypoint: []\ncommand: vllm serve /m --seed 1\n",
+        "image: vllm/vllm-openai\nentrypoint:\ncommand: [/m, --seed, '1']\n",
+        "image: vllm/vllm-openai\ncommand: []\nargs: [/m, --seed, '1']\n",
+    ],
+)
+def test_an_image_that_starts_the_engine_gives_it_all_words(text: str) -> None:
+    settings = load(adopt_text(text)).settings
+    assert (settings.engine.kind, settings.model.path) == ("vllm", "/m")
+    assert settings.engine.args == ("--seed", "1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "docker exec vllm-openai nvidia-smi",
+        "docker exec -it vllm-openai /m --seed 1",
+        "docker run -it vllm/vllm-openai bash",
+        "docker run vllm/vllm-openai bash -c 'pip list'",
+        "docker run vllm/vllm-openai /bin/sh /start.sh --seed 1",
+        "docker run vllm/vllm-openai env A=1 bash -c 'pip list'",
+        "docker run --entrypoint '' vllm/vllm-openai nvidia-smi -L",
+        "docker run --entrypoint nvidia-smi vllm/vllm-openai -L",
+        "image: vllm/vllm-openai\nentrypoint: ''\ncommand: nvidia-smi\n",
+    ],
+)
+def test_what_runs_in_place_of_the_engine_is_none(text: str) -> None:
+    with pytest.raises(ConfigError, match="no engine command"):
+        adopt_text(text)
+    if text.startswith("docker"):
+        with pytest.raises(ConfigError, match="no engine command"):
+            find_in_words(shlex.split(text), Told())
+
+
+def service(env_file: str) -> str:
+    return f"services:\n  a:\n    command: vllm serve /m\n    env_file: {env_file}\n"
+
+
+def test_the_long_form_of_an_env_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "a.env"
+    file.write_text("NCCL_DEBUG=INFO\n", encoding="utf-8")
+    for text in (f"[{{path: {file}, required: true}}]", f"[{{path: {file}}}]", f"[{file}]"):
+        adoption = adopt_text(service(text))
+        assert load(adoption).settings.engine.env == {"NCCL_DEBUG": "INFO"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_optional"),
+    [
+        ("[{path: /no.env, required: false}]", True),
+        ("[{path: /no.env, required: true}]", False),
+        ("[{path: /no.env}]", False),
+        ("/no.env", False),
+    ],
+)
+def test_a_file_that_is_not_here_may_have_to_be_there(entry: str, is_optional: bool) -> None:
+    adoption = adopt_text(service(entry))
+    assert noted(adoption, "/no.env cannot be read here")
+    assert noted(adoption, "need not be there") == is_optional
+
+
+def test_a_unit_says_which_file_may_be_missing() -> None:
+    unit = "[Service]\nEnvironmentFile={}/no.env\nExecStart=vllm serve /m\n"
+    assert noted(adopt_text(unit.format("-")), "need not be there")
+    assert not noted(adopt_text(unit.format("")), "need not be there")
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("env_file: [{format: raw}]", "line 2: a file of env_file is a text, or a mapping with"),
+        ("env_file: [[a]]", "line 2: a file of env_file is a text, or a mapping with"),
+        ("ports: [{published: 1}]", "line 2: a port is a text, or a mapping with"),
+        ("environment: {A: [1]}", "line 2: the value of a variable is a text"),
+        ("environment: [[A=1]]", "line 2: a variable is NAME=value"),
+        ("image: [a]", "line 2: an image is a text"),
+        ("entrypoint: [[a]]", "line 2: a word of a command is a text"),
+    ],
+)
+def test_what_is_no_text_is_called_what_it_is(lines: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        adopt_text(f"command: vllm serve /m\n{lines}\n")
+    assert caught.value.message.startswith(said)
+    assert caught.value.message.endswith("and this is a list or a mapping")

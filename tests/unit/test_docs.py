@@ -11,7 +11,8 @@ from deployments_page import ENVIRONMENT, NAMES, deployments_page
 from settings_page import settings_page
 
 from kimi_serve.launcher.cli import run
-from kimi_serve.launcher.lint.command import FORMAT_NAMES, lint
+from kimi_serve.launcher.lint.command import lint
+from kimi_serve.launcher.lint.formats import FORMAT_NAMES
 from kimi_serve.launcher.sources.load import load_settings
 from kimi_serve.schemas import errors
 from kimi_serve.schemas.fields import setting_fields

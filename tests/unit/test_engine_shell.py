@@ -19,6 +19,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from plan_factories import make_loaded, make_plan
 
+from kimi_serve.launcher.cli import run
 from kimi_serve.launcher.compare import compare, engine_names, for_engine, left_out
 from kimi_serve.launcher.machine.engine_install import find_install
 from kimi_serve.launcher.options import given_flags, given_set_items
@@ -27,6 +28,7 @@ from kimi_serve.launcher.report.compare import compare_json, compare_text
 from kimi_serve.launcher.report.render import log_lines, plan_json, plan_text
 from kimi_serve.launcher.report.shell import shell_line
 from kimi_serve.launcher.sources.load import load_settings
+from kimi_serve.preprocess.checkpoint_files.locate import BUNDLED
 from kimi_serve.schemas.engine_launch import EngineInstall
 from kimi_serve.schemas.errors import ConfigError
 from kimi_serve.schemas.provenance import Origin
@@ -210,6 +212,32 @@ def test_engines_side_by_side() -> None:
     assert rows["tokenizer.worker_num"]["vllm"].startswith("--api-server-count 4")
     assert rows["tokenizer.worker_num"]["sglang"].startswith("--tokenizer-worker-num 4")
     assert rows["engine.args"] == {"sglang": "--tp-size 8", "vllm": "-"}
+    changed = compare_json(plans, without, changed_only=True)["settings"]
+    assert set(changed) == {"engine.args", "tokenizer.worker_num"}
+    assert "server.port  " in text
+    assert "server.port  " not in compare_text(plans, without, changed_only=True)
     for wrong in ("sglang", "sglang,sglang", "sglang,none"):
         with pytest.raises(ConfigError):
             engine_names(wrong)
+
+
+TOO_FEW = ("--engine", "sglang", "--set", 'engine.args=["--tp-size", "8"]', "--gpu-ids", "0,1")
+
+
+@pytest.mark.parametrize("more", [(), ("--json",), ("--changed",)])
+@pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        ((), 0),
+        (("--served-model-name", "a:b"), 2),
+        (("--skip-tokenizer-init",), 2),
+        (TOO_FEW, 3),
+        # What is wrong everywhere is worse than what this machine lacks.
+        ((*TOO_FEW, "--skip-tokenizer-init"), 2),
+    ],
+)
+def test_two_plans_are_refused_as_the_worse_of_them_is(
+    flags: tuple[str, ...], code: int, more: tuple[str, ...]
+) -> None:
+    model = ("--model-path", str(BUNDLED), "--trust-remote-code")
+    assert run(["plan", *model, *flags, *more, "--compare", "sglang,vllm"]) == code

@@ -49,6 +49,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
         field.env_name: field.choices[-1] if field.kind == "choice" else texts[field.kind]
         for field in setting_fields().values()
     }
+    env |= {"KIMI_SERVE_ENGINE__VERSION": "0.5.23", "KIMI_SERVE_GPU__IDS": "[0]"}
     env |= {name: "1024" for name in env if name.endswith(("_BYTES", "_MIB"))}
     layer = read_environment(env)
     assert layer.findings == ()

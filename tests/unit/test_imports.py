@@ -27,6 +27,7 @@ def modules_after(code: str, *argv: str) -> set[str]:
     [
         ("import kimi_serve.schemas.settings, kimi_serve.schemas.plan", HEAVY + WEB + PIXELS),
         ("import kimi_serve.launcher.cli", HEAVY + WEB + PIXELS),
+        ("import kimi_serve.launcher.sources.characters", ("pydantic", "yaml", "json")),
         (
             "from kimi_serve.launcher.cli import run; run(['plan'])",
             HEAVY + WEB + PIXELS,

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from kimi_serve.launcher.lint.mend import apply_fixes
-from kimi_serve.launcher.lint.run import lint_profile, lint_text
+from kimi_serve.launcher.lint.run import lint_profile
 from kimi_serve.launcher.lint.source_text import SourceText
 
 
 def rules(text: str) -> list[str]:
     """Give rule and line of each finding about a file."""
-    found = lint_text(text.encode(), name="p.yaml", folder=Path("/deploy"))
+    found = lint_profile(text.encode(), name="p.yaml", folder=Path("/deploy")).findings
     return [f"{item.rule}:{item.origin.line}" for item in found if item.origin.line]
 
 
@@ -97,7 +97,7 @@ def test_case_and_other_comments_do_not_matter(comment: str) -> None:
 )
 def test_a_misspelt_one_is_a_warning(comment: str) -> None:
     text = f"log: {{levl: info}} {comment}\n"
-    found = lint_text(text.encode(), name="p.yaml", folder=Path("/deploy"))
+    found = lint_profile(text.encode(), name="p.yaml", folder=Path("/deploy")).findings
     placed = [(item.rule, item.severity) for item in found if item.origin.line]
     assert sorted(placed) == [("KS007", "warning"), ("KS101", "error")]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import string
 from functools import cache
 from pathlib import Path
@@ -122,7 +123,9 @@ _texts = st.one_of(
     st.text(_ALPHABET, max_size=12).filter(lambda text: not text.startswith("~")),
     st.sampled_from(["${NAME}", "a${NAME}b", "$${x}", "${", "${1}", "$$${A}", "$", "white\n"]),
     st.sampled_from(["#fff", "#FFFFFF", "#ffff", "wHite", *NAMES]),
-    st.sampled_from(["::1", "fe80::1%eth0", "10.0.0.1", "host", "host:80", "a-", "[::1]"]),
+    st.sampled_from(["v0.5.23", "0.5.23+cu128", "1 2", "latest", "GPU-a", "MIG-a/1", "7", "00000"]),
+    st.sampled_from(["a..b", "a_b", "a.0x1", "${H}.1", "x" * 64, "::1", "fe80::1%eth0"]),
+    st.sampled_from(["10.0.0.1", "host", "host:80", "a-", "[::1]"]),
 )
 _numbers = st.one_of(
     st.integers(-5, 70_000),
@@ -190,6 +193,12 @@ def _is_outside(profile: dict[str, Any]) -> bool:
     server = profile.get("server")
     section = cast(dict[str, Any], server) if isinstance(server, dict) else {}
     hosts: list[Any] = [section.get("host"), section.get("admin_host")]
+    gpu: Any = profile.get("gpu")
+    ids: Any = cast(dict[str, Any], gpu).get("ids") if isinstance(gpu, dict) else None
+    if isinstance(ids, list) and len(cast(list[Any], ids)) > 1:
+        return True  # one may be there twice
+    if any(isinstance(host, str) and re.fullmatch("[0-9A-Fa-fxX.]+", host) for host in hosts):
+        return True  # the numbers of an address
     parents: Any = profile.get("extends")
     names = cast(list[Any], parents) if isinstance(parents, list) else [parents]
     return any(
@@ -206,6 +215,9 @@ def _is_outside(profile: dict[str, Any]) -> bool:
 @example(profile={"server": {"api_key": {"env": "A", "file": "b"}}})
 @example(profile={"image": {"formats": []}})
 @example(profile={"image": {"formats": ["${FORMAT}", "png"]}})
+@example(profile={"gpu": {"ids": ["$${"]}})
+@example(profile={"gpu": {"ids": ["$${A}"]}})
+@example(profile={"gpu": {"ids": ["${A}"]}})
 @example(profile={"media": {"allowed_local_dirs": [""]}})
 @example(profile={"media": {"allowed_domains": [""]}})
 @example(profile={"engine": {"env": {"A": 1}}})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi_serve.launcher.lint.run import lint_text
+from kimi_serve.launcher.lint.run import lint_profile
 from kimi_serve.launcher.sources.files import read_file
 
 pytestmark = pytest.mark.timeout(20)
@@ -49,7 +49,7 @@ def test_no_parent_of_a_profile_is_waited_for(tmp_path: Path) -> None:
         text = f"extends: {path}\n".encode()
         (found,) = [
             each
-            for each in lint_text(text, name="p.yaml", folder=tmp_path)
+            for each in lint_profile(text, name="p.yaml", folder=tmp_path).findings
             if each.origin.line is not None
         ]
         assert found.rule == "KS004"

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from plan_factories import K3, K25, ONE_GPU, make_checkpoint, make_loaded, make_plan
 
-from kimi_serve.launcher.report.render import explain_text, log_lines, plan_json, plan_text
+from kimi_serve.launcher.report.explain import explain_text
+from kimi_serve.launcher.report.render import log_lines, plan_json, plan_text
 from kimi_serve.launcher.report.words import columns, show
 from kimi_serve.schemas.errors import ConfigError
 from kimi_serve.schemas.fields import setting_fields
-from kimi_serve.schemas.plan import LaunchPlan
+from kimi_serve.schemas.plan import LaunchPlan, LoadedSettings
 from kimi_serve.schemas.provenance import DEFAULT, Origin
 
 FLAG = Origin("flag", "--tokenizer-worker-num")
@@ -21,18 +22,24 @@ FILE = Origin("profile", "prod.yaml", 4, 15, 16)
 SECRET = "hunter2-hunter2"
 
 
+SAMPLE: dict[str, Any] = {
+    "tokenizer.worker_num": 16,
+    "server.api_key": SECRET,
+    "engine.env": {"HF_TOKEN": SECRET, "TOKENIZERS_PARALLELISM": "false"},
+    "engine.args": ("--admin-api-key", SECRET, f"--hf-token={SECRET}", "--tp", "8"),
+}
+PLACES: dict[str, Any] = {
+    "origins": {"tokenizer.worker_num": FLAG},
+    "overrode": {"tokenizer.worker_num": ((FILE, 8), (DEFAULT, 1))},
+}
+
+
 def sample() -> LaunchPlan:
-    return make_plan(
-        {
-            "tokenizer.worker_num": 16,
-            "server.api_key": SECRET,
-            "engine.env": {"HF_TOKEN": SECRET, "TOKENIZERS_PARALLELISM": "false"},
-            "engine.args": ("--admin-api-key", SECRET, f"--hf-token={SECRET}", "--tp", "8"),
-        },
-        origins={"tokenizer.worker_num": FLAG},
-        overrode={"tokenizer.worker_num": ((FILE, 8), (DEFAULT, 1))},
-        hardware=ONE_GPU,
-    )
+    return make_plan(SAMPLE, **PLACES, hardware=ONE_GPU)
+
+
+def sample_settings() -> LoadedSettings:
+    return make_loaded(SAMPLE, **PLACES)
 
 
 def lines_of(text: str, title: str) -> list[str]:
@@ -135,7 +142,7 @@ def test_no_secret_is_shown() -> None:
         plan_text(plan, changed_only=False),
         json.dumps(plan_json(plan)),
         *(line for _, line in log_lines(plan)),
-        *(explain_text(plan, path) for path in setting_fields()),
+        *(explain_text(sample_settings(), path) for path in setting_fields()),
     ]
     assert not [text for text in shown if SECRET in text]
     args = next(entry for entry in plan_json(plan)["settings"] if entry["path"] == "engine.args")
@@ -183,7 +190,7 @@ def test_a_warning_is_logged_as_one() -> None:
 
 
 def test_explain() -> None:
-    text = explain_text(sample(), "tokenizer.worker_num")
+    text = explain_text(sample_settings(), "tokenizer.worker_num")
     assert text.splitlines()[:2] == [
         "tokenizer.worker_num",
         "  Worker processes, each with its own tokenizer and image processor.",

@@ -47,7 +47,7 @@ def situation_of(
     """
     command = find_command(case["argv"])
     assert command is not None
-    given: dict[str, Any] = {"kind": case["engine"], "args": list(command.args)}
+    given: dict[str, Any] = {"kind": case["engine"], "args": case["argv"][command.start :]}
     context: dict[str, Any] = case.get("context", {}) if in_context else {}
     signs = {
         "container": {"container": "docker"},

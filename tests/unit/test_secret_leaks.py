@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from plan_factories import make_plan
+from plan_factories import make_loaded, make_plan
 
 from kimi_serve.launcher import cli, pipeline
-from kimi_serve.launcher.report.render import explain_text, log_lines, plan_json, plan_text
+from kimi_serve.launcher.report.explain import explain_text
+from kimi_serve.launcher.report.render import log_lines, plan_json, plan_text
 from kimi_serve.schemas.errors import KimiServeError
 from kimi_serve.schemas.fields import setting_fields
 
@@ -283,18 +284,17 @@ def test_escapes_and_private_keys(secret: str) -> None:
 @given(secret=RANDOM)
 @few
 def test_the_plan_of_settings_that_repeat_a_secret(secret: str) -> None:
-    plan = make_plan(
-        {
-            "server.api_key": secret,
-            "model.served_name": secret,
-            "model.path": f"https://me:{secret}@host/m",
-            "media.allowed_domains": [secret],
-            "engine.env": {"A": secret, secret: "b"},
-            "engine.args": ("--tokenizer-worker-num", secret),
-        }
-    )
+    settings = {
+        "server.api_key": secret,
+        "model.served_name": secret,
+        "model.path": f"https://me:{secret}@host/m",
+        "media.allowed_domains": [secret],
+        "engine.env": {"A": secret, secret: "b"},
+        "engine.args": ("--tokenizer-worker-num", secret),
+    }
+    plan = make_plan(settings)
     said = [plan_text(plan), json.dumps(plan_json(plan)), *(line for _, line in log_lines(plan))]
-    said += [explain_text(plan, path) for path in setting_fields()]
+    said += [explain_text(make_loaded(settings), path) for path in setting_fields()]
     assert_hidden(secret, said)
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kimi_serve.launcher.sources.shell_words import flow_list, is_several, replace_fix, split_words
+from kimi_serve.launcher.sources.shell_words import is_several, replace_fix, split_words
 from kimi_serve.schemas.provenance import Origin
 
 
@@ -26,11 +25,6 @@ from kimi_serve.schemas.provenance import Origin
 )
 def test_words_are_split_outside_of_quotes_and_json(text: str, words: list[str]) -> None:
     assert split_words(text) == words
-
-
-@given(st.lists(st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")))))
-def test_a_list_is_read_back_as_it_was(words: list[str]) -> None:
-    assert yaml.safe_load(flow_list(words)) == words
 
 
 @given(st.text())

@@ -47,7 +47,7 @@ def health() -> Iterator[Health]:
 async def watch(health: Health, consecutive: int, num_asked: int) -> None:
     port = health.server_address[1]
     readiness = Readiness(f"http://127.0.0.1:{port}", ("/ready",), consecutive, "", 0)
-    stopping = Stopping(drains=True, load_path="")
+    stopping = Stopping(drains=True, load_path="", drain_timeout_s=30)
     launch = EngineLaunch("sglang", (), (), (), "127.0.0.1", port, readiness, stopping, (port,))
     task = asyncio.create_task(stay_ready(launch, health.state, pause_s=0.001))
     while len(health.seen) < num_asked:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kimi_serve.schemas.support import load_support, version_key
+from kimi_serve.schemas.support import load_support
 from kimi_serve.schemas.vocabulary import EngineKind
 
 TABLE = load_support()
@@ -112,22 +112,3 @@ def test_the_first_known_architecture_decides() -> None:
     assert K25 in row.architectures
     assert TABLE.find("sglang", "0.5.23", []) is None
     assert TABLE.find("none", "", ["KimiK3ForConditionalGeneration"]) is None
-
-
-@pytest.mark.parametrize(
-    ("version", "key"),
-    [
-        ("0.5.23", (0, 5, 23)),
-        ("0.5.23rc1", (0, 5, 23)),
-        ("1.10", (1, 10)),
-        ("0.5.dev", (0, 5)),
-        ("", ()),
-        ("v1", ()),
-    ],
-)
-def test_version_key(version: str, key: tuple[int, ...]) -> None:
-    assert version_key(version) == key
-
-
-def test_versions_order_by_number() -> None:
-    assert version_key("0.5.9") < version_key("0.5.10")

@@ -43,7 +43,7 @@ def _place(span: Span | None) -> Origin:
 def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run everything on both parsers of PyYAML."""
     if request.param == "pure":
-        monkeypatch.setattr(yaml_tree, "_LOADER", yaml.SafeLoader)
+        monkeypatch.setattr(yaml_tree, "LOADER", yaml.SafeLoader)
     elif not hasattr(yaml, "CSafeLoader"):
         pytest.skip("PyYAML was built without libyaml")
 
@@ -180,7 +180,7 @@ def test_any_text_gives_a_tree_or_findings(data: Any) -> None:
         if not hasattr(yaml, name):
             continue
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(yaml_tree, "_LOADER", getattr(yaml, name))
+            patch.setattr(yaml_tree, "LOADER", getattr(yaml, name))
             root, findings = parse(data)
         assert root is None or isinstance(root, (Scalar, Items, Table, Broken))
         for finding in findings:

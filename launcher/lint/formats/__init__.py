@@ -16,6 +16,7 @@ _MODULES: Final = {
     "sarif": "sarif",
     "junit": "junit",
 }
+FORMAT_NAMES: Final = tuple(_MODULES)
 
 
 def render(format: str, report: Report) -> str:

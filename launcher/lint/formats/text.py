@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping
 from kimi_serve.schemas.findings import Finding
 from kimi_serve.schemas.provenance import Origin
 from kimi_serve.schemas.rules import RULES
+from kimi_serve.schemas.vocabulary import HIDDEN
 
-from ...secrets.shapes import HIDDEN
+from ...counted import counted
 from ...sources.characters import printable
-from ..report import Report, help_of, plural
+from ..report import Report, help_of
 from ..source_text import SourceText
 
 _TAB = 4
@@ -42,11 +43,11 @@ def full(report: Report) -> str:
 
 def summary(report: Report) -> str:
     """Say how many findings of each severity there are."""
-    files = plural(len(report.files), "file")
+    files = counted(len(report.files), "file")
     if not report.reported:
         return f"no findings in {files}"
     counts = [
-        plural(report.count(severity), noun)
+        counted(report.count(severity), noun)
         for severity, noun in (("error", "error"), ("warning", "warning"), ("info", "note"))
         if report.count(severity)
     ]
