@@ -2,25 +2,33 @@
 
     python benchmarks/fleet.py [--workers 16] [--peer-python PYTHON]
 
-Starts `kimi-serve` for real, reads the PSS of its whole process tree from /proc, stops it; then
-spawns as many processes that each import torch and transformers and build the checkpoint's
-native image processor, which is how tokenizer workers usually come to life. Prints both and the
-ratios. The peer needs the gpu extra in PYTHON (this interpreter unless given).
+Starts `kimi-serve` for real, reads the PSS of its whole process tree from /proc, stops it; again
+with a vocabulary of the real size, made up and always the same; then spawns as many processes that
+each import torch and transformers and build the checkpoint's native image processor, which is how
+tokenizer workers usually come to life. Prints all, and the ratios of the first and the last. The
+peer needs the gpu extra in PYTHON (this interpreter unless given).
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import os
+import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+DEMO = Path(__file__).parents[1] / "preprocess" / "demo_checkpoint"
+# As many as Kimi-K2.5 has.
+NUM_RANKS = 163584
 READY = re.compile(r"all \d+ workers ready in ([\d.]+) s")
 PEER = """
 import multiprocessing, sys, time
@@ -59,10 +67,11 @@ class Figures:
     processes: int
 
 
-def measure_kimi_serve(workers: int) -> Figures:
+def measure_kimi_serve(workers: int, *words: str) -> Figures:
     command = [
         sys.executable, "-P", "-m", "kimi_serve.launcher", "--port", "0",
         "--tokenizer-worker-num", str(workers), "--force-cpu-image-preprocessing",
+        *words,
     ]  # fmt: skip
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
@@ -79,13 +88,30 @@ def measure_kimi_serve(workers: int) -> Figures:
     return figures
 
 
+def measure_large_vocabulary(workers: int) -> Figures:
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint = Path(folder) / "checkpoint"
+        shutil.copytree(DEMO, checkpoint, ignore=shutil.ignore_patterns("tokenizer.json"))
+        (checkpoint / "tiktoken.model").write_bytes(rank_file(NUM_RANKS))
+        return measure_kimi_serve(workers, "--model-path", str(checkpoint))
+
+
+def rank_file(size: int) -> bytes:
+    """Make up a vocabulary: every byte, then random tokens as long as real ones."""
+    rng = random.Random(0)
+    tokens = dict.fromkeys(bytes([byte]) for byte in range(256))
+    while len(tokens) < size:
+        tokens[rng.randbytes(rng.randint(2, 9))] = None
+    lines = (b"%s %d\n" % (base64.b64encode(token), rank) for rank, token in enumerate(tokens))
+    return b"".join(lines)
+
+
 def measure_peer(python: str, workers: int) -> Figures:
-    directory = Path(__file__).parents[1] / "preprocess" / "demo_checkpoint"
     script = Path(os.environ.get("TMPDIR", "/tmp")) / f"fleet_peer_{os.getpid()}.py"
     script.write_text(PEER, encoding="utf-8")
     try:
         with subprocess.Popen(
-            [python, str(script), str(directory), str(workers)],
+            [python, str(script), str(DEMO), str(workers)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -140,22 +166,23 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     ours = measure_kimi_serve(given.workers)
-    rows = [("kimi-serve", ours)]
+    large = measure_large_vocabulary(given.workers)
+    rows = [("kimi-serve", ours), (f"kimi-serve, {NUM_RANKS} ranks", large)]
     if not given.no_peer:
         rows.append(("spawn + transformers", measure_peer(given.peer_python, given.workers)))
     if given.json:
         print(json.dumps({name: vars(figures) for name, figures in rows}))
         return
     print(f"{given.workers} workers, {len(os.sched_getaffinity(0))} cores")
-    print(f"{'':22}{'all ready':>12}{'PSS idle':>12}{'processes':>12}")
+    print(f"{'':26}{'all ready':>12}{'PSS idle':>12}{'processes':>12}")
     for name, figures in rows:
         print(
-            f"{name:22}{figures.ready_s:>10.2f} s{figures.pss_mb:>9.0f} MB{figures.processes:>12}"
+            f"{name:26}{figures.ready_s:>10.2f} s{figures.pss_mb:>9.0f} MB{figures.processes:>12}"
         )
-    if len(rows) == 2:
-        peer = rows[1][1]
+    if not given.no_peer:
+        peer = rows[-1][1]
         print(
-            f"{'ratio':22}{peer.ready_s / ours.ready_s:>10.1f} x{peer.pss_mb / ours.pss_mb:>9.1f} x"
+            f"{'ratio':26}{peer.ready_s / ours.ready_s:>10.1f} x{peer.pss_mb / ours.pss_mb:>9.1f} x"
         )
 
 

@@ -21,6 +21,12 @@ HEADER_BYTES = _HEADER.size
 # A text beyond this is work of the kind that an image is, and goes where images go.
 LONG_TEXT_BYTES = 1 << 18
 
+# No frame of a worker is larger: what it announces is read into the memory of its parent. The ids
+# are of 64 Mi tokens; the JSON holds no more than words and one number an image.
+MAX_ANSWER_JSON_BYTES = 1 << 24
+MAX_ANSWER_BYTES = 1 << 28
+ID_BYTES = 4
+
 
 @dataclass(frozen=True, slots=True)
 class ImageJob:
@@ -147,6 +153,11 @@ _TYPES: dict[str, type[Any]] = {
         WorkerFailed,
     )
 }
+
+
+def is_long_text(text: bytes) -> bool:
+    """Say whether a text goes where the images are processed."""
+    return len(text) > LONG_TEXT_BYTES
 
 
 def pack(message: Message, payload_bytes: int = 0) -> bytes:

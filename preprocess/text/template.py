@@ -82,7 +82,8 @@ class ChatTemplate:
     def render(self, variables: Mapping[str, object]) -> str:
         """Render; whatever the template does not like is a `RequestError` in its own words."""
         try:
-            return self._template.render(**{**self.special_tokens, **variables})
+            # As one argument: jinja2's own names, such as self, are not among the variables then.
+            return self._template.render({**self.special_tokens, **variables})
         except RENDER_ERRORS as error:
             words = str(error) or type(error).__name__
             message = f"the chat template refuses these messages: {words[:500]}"

@@ -6,6 +6,7 @@ import time
 
 from kimi_serve.schemas import errors
 
+from .jobs import Death
 from .restarts import EndKind
 from .worker_link import WorkerLink
 
@@ -13,12 +14,12 @@ from .worker_link import WorkerLink
 USEFUL_S = 5.0
 
 
-def end_kind(link: WorkerLink, *, is_crash: bool) -> EndKind:
+def end_kind(link: WorkerLink, death: Death) -> EndKind:
     """Say whether another like it may be of use: whose work ends it is judged by its work."""
     lived = link.ready_at is not None and time.monotonic() - link.ready_at >= USEFUL_S
     if link.num_answers > 0 or link.has_work or lived:
         return "useful"
-    return "useless" if is_crash or link.is_late else "killed"
+    return "useless" if death.is_crash or link.is_late else "killed"
 
 
 def start_error(link: WorkerLink, how: str) -> errors.WorkerStartError:

@@ -21,7 +21,7 @@ from kimi_serve.schemas.worker import WorkerSpec
 from .ends import end_kind, start_error
 from .fork_client import ForkClient
 from .jobs import Death
-from .process import EXIT_CODE, describe_exit, is_crash
+from .process import describe_exit, is_crash
 from .restarts import EndKind, RestartPolicy
 from .worker_link import WorkerLink, WorkerState
 
@@ -174,13 +174,14 @@ class Fleet:
 
     def on_not_spawned(self, index: int, reason: str) -> None:
         """Hear that a worker could not be forked."""
-        self._bury(self._links[index], f"cannot be forked: {reason}", is_crash=True)
+        self._bury(self._links[index], Death(index, f"cannot be forked: {reason}", is_crash=True))
 
     def on_exited(self, pid: int, status: int) -> None:
         """Hear of the end of a worker."""
-        for link in self._links.values():
+        how, has_exited = describe_exit(status), os.WIFEXITED(status)
+        for index, link in self._links.items():
             if link.pid == pid:
-                self._bury(link, describe_exit(status), is_crash=is_crash(status))
+                self._bury(link, Death(index, how, is_crash(status), has_exited))
 
     def on_fork_server_lost(self) -> None:
         """Start anew: every worker has gone with the fork server."""
@@ -190,7 +191,8 @@ class Fleet:
         self._task(self._restart_fork_server())
         for link in self.links():
             link.kill()
-            self._bury(link, "gone with the fork server", is_crash=False)
+            how = "gone with the fork server"
+            self._bury(link, Death(link.spec.index, how, is_crash=False))
 
     # What workers say
 
@@ -267,30 +269,31 @@ class Fleet:
         self._fail(errors.WorkerStartError(message, hint="raise server.start_timeout_s"))
 
     def _on_gone(self, link: WorkerLink) -> None:
-        self._bury(link, "ended, and the fork server does not say how", is_crash=False)
+        how = "ended, and the fork server does not say how"
+        self._bury(link, Death(link.spec.index, how, is_crash=False))
 
-    def _bury(self, link: WorkerLink, how: str, *, is_crash: bool) -> None:
+    def _bury(self, link: WorkerLink, death: Death) -> None:
         if not link.is_being_buried:
             link.is_gone = link.is_being_buried = True
             link.stop_deadline()
-            self._task(self._bury_and_replace(link, how, is_crash=is_crash))
+            self._task(self._bury_and_replace(link, death))
 
-    async def _bury_and_replace(self, link: WorkerLink, how: str, *, is_crash: bool) -> None:
+    async def _bury_and_replace(self, link: WorkerLink, death: Death) -> None:
         """Hear a worker's last words, pass on its jobs, put another in its place."""
         await link.drain()
-        kind = end_kind(link, is_crash=is_crash)
+        kind = end_kind(link, death)
         link.end = "stopped" if link.is_stopping else "failed"
-        self._listener.on_ended(link, Death(link.spec.index, how, is_crash))
+        self._listener.on_ended(link, death)
         self._changed.set()
         await link.close()
         if link.is_stopping or self.is_closing:
             return
         self._counts.died += 1
-        logger.error("%s (pid %s) ended: %s", link.name, link.pid, how)
-        if not self.has_started and link.report is None and how.startswith(EXIT_CODE):
-            self._fail(start_error(link, how))
+        logger.error("%s (pid %s) ended: %s", link.name, link.pid, death.how)
+        if not self.has_started and link.report is None and death.has_exited:
+            self._fail(start_error(link, death.how))
             return
-        await self._replace(link, how, kind)
+        await self._replace(link, death.how, kind)
 
     async def _replace(self, link: WorkerLink, how: str, kind: EndKind) -> None:
         policy = self._policies[link.spec.index]

@@ -44,11 +44,17 @@ def main(control_fd: int, launcher_pid: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     worker.preload()
+    _settle()
+    _ForkServer(control).run()
+
+
+def _settle() -> None:
+    """Make what was loaded one for all: no worker looks through it, nor has what loading left."""
     gc.collect()
     gc.freeze()
+    process.release_memory()
     if process.count_threads() != 1:
-        raise SystemExit("a preloaded module started threads; forking would not be safe")
-    _ForkServer(control).run()
+        raise SystemExit("what was loaded started threads; forking would not be safe")
 
 
 class _ForkServer:
@@ -83,7 +89,8 @@ class _ForkServer:
         if flags & socket.MSG_CTRUNC:  # this process may have no more descriptors
             _close_all(fds)
             return self._answer({"index": spec.index, "error": "no descriptors are left for it"})
-        worker.prepare(spec)
+        if worker.prepare(spec):
+            _settle()
         parent = os.getpid()
         try:
             pid = os.fork()

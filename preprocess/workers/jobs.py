@@ -21,11 +21,12 @@ SUSPECT_DEATHS = 2
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """The end of a worker that had a job: how, and whether of the worker's own making."""
+    """The end of a worker: how, whether of its own making, and whether it exited by itself."""
 
     index: int
     how: str
     is_crash: bool
+    has_exited: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -48,7 +49,7 @@ class Job:
     @property
     def is_long_text(self) -> bool:
         """Whether it is a text that takes the place of an image."""
-        return not self.is_image and len(self.payload) > messages.LONG_TEXT_BYTES
+        return not self.is_image and messages.is_long_text(self.payload)
 
     @property
     def is_heavy(self) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 from kimi_serve.schemas import errors, messages
 from kimi_serve.schemas.worker import WorkerSpec
 
+from .answers import is_sound
 from .dispatch import Dispatcher
 from .fleet import Fleet, PoolCounts, WorkerSnapshot
 from .jobs import Death, Job
@@ -203,8 +204,16 @@ class Pool:
     def on_message(self, link: WorkerLink, message: messages.Message, payload: bytes) -> None:
         """Hand a worker's answer to whoever waits for it."""
         if isinstance(message, messages.Answer):
-            job = link.take(message.id)
+            job = link.job(message.id)
+            if job is not None and not is_sound(message, payload, job, link.spec.slot_bytes):
+                # The job stays with it, and goes elsewhere with its end.
+                logger.error(
+                    "%s gave job %d an answer that cannot be; killing it", link.name, job.id
+                )
+                link.kill()
+                return
             if job is not None:
+                link.take(job)
                 self._settle(link, job, message, payload)
                 return
         logger.error("%s sent %s, which nobody asked for", link.name, type(message).__name__)

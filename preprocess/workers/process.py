@@ -12,7 +12,6 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
-EXIT_CODE = "exit code"
 # What the kernel, or the process itself, sends for a fault; all others come from somebody else.
 _CRASHES = frozenset(
     (
@@ -102,7 +101,7 @@ def describe_exit(status: int) -> str:
             return f"killed by {signal.Signals(number).name}"
         except ValueError:
             return f"killed by signal {number}"
-    return f"{EXIT_CODE} {os.waitstatus_to_exitcode(status)}"
+    return f"exit code {os.waitstatus_to_exitcode(status)}"
 
 
 def is_crash(status: int) -> bool:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from array import array
 from importlib.metadata import version
@@ -100,7 +101,7 @@ class KimiProcessor:
     def versions(self) -> dict[str, str]:
         """Give the versions of the libraries that make the pixels and the ids."""
         extra = _GPU_LIBRARIES if self.preprocess_device == "cuda" else ()
-        return {name: version(name) for name in (*_LIBRARIES, *extra)}
+        return library_versions() | {name: version(name) for name in extra}
 
     def _texts(self) -> TextTools:
         if self._tools is None:
@@ -110,13 +111,19 @@ class KimiProcessor:
         return self._tools
 
 
+@functools.cache
+def library_versions() -> dict[str, str]:
+    """Look up the versions that every worker tells, once for all that are forked afterwards."""
+    return {name: version(name) for name in _LIBRARIES}
+
+
 def build_processor(spec: WorkerSpec) -> KimiProcessor:
     """Build the processor that `spec` describes; raises PlanError when its files do not fit."""
     if spec.decode_device != spec.preprocess_device:
         raise PlanError("the built-in workers decode and preprocess on the same device")
     return KimiProcessor(
         _image_processor(spec),
-        _text_tools(spec.tokenizer),
+        None if spec.tokenizer is None else text_tools(spec.tokenizer),
         decode_device=spec.decode_device,
         preprocess_device=spec.preprocess_device,
     )
@@ -130,8 +137,12 @@ def _image_processor(spec: WorkerSpec) -> ImageProcessor:
     return open_image_processor(spec.resize, spec.rules, spec.gpu_budget_bytes, spec.image_kernel)
 
 
-def _text_tools(spec: TokenizerSpec | None) -> TextTools | None:
-    if spec is None:
-        return None
+@functools.lru_cache(maxsize=1)
+def text_tools(spec: TokenizerSpec) -> TextTools:
+    """Load tokenizer and template, once for all workers that are forked afterwards.
+
+    They are those of the files as they were then: whoever wants newer ones has a new fork server.
+    An error is not kept.
+    """
     places = [Path(place) for place in (spec.directory, spec.model_directory) if place]
     return load_tokenizer(spec), load_chat_template(*places)

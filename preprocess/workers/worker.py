@@ -31,7 +31,7 @@ from ..native.choice import choose_kernel
 from . import process
 from .arena import Arena
 from .frames import FrameSocket
-from .processor import KimiProcessor, build_processor
+from .processor import KimiProcessor, build_processor, library_versions, text_tools
 
 logger = logging.getLogger(__name__)
 
@@ -43,12 +43,25 @@ def preload() -> None:
     from PIL import Image
 
     Image.init()
+    library_versions()
 
 
-def prepare(spec: WorkerSpec) -> None:
-    """Do once, for all workers that are forked, what they would each do: test the image kernel."""
+def prepare(spec: WorkerSpec) -> bool:
+    """Do once, for all workers that are forked, what they would each do; True if it loaded files.
+
+    What fails here fails in the worker again, which can tell of it.
+    """
     if spec.image_kernel != "pure":
         choose_kernel()
+    # A spawned worker shares no memory.
+    if spec.tokenizer is None or spec.preprocess_device == "cuda":
+        return False
+    num_hits = text_tools.cache_info().hits
+    try:
+        text_tools(spec.tokenizer)
+    except Exception:  # noqa: BLE001 - of any kind, like what the worker tells
+        return False
+    return text_tools.cache_info().hits == num_hits
 
 
 def run(spec: WorkerSpec, socket_fd: int, arena_fd: int, log_fd: int) -> int:
@@ -81,12 +94,7 @@ def run(spec: WorkerSpec, socket_fd: int, arena_fd: int, log_fd: int) -> int:
 
 TextualJob = messages.PromptJob | messages.TextJob
 HeavyJob = messages.ImageJob | TextualJob
-Answered = tuple[messages.TokensResult | messages.JobFailed, bytes]
-
-
-def is_long(payload: bytes | None) -> bool:
-    """Say whether a text goes where the images are processed; the launcher counts on it."""
-    return payload is not None and len(payload) > messages.LONG_TEXT_BYTES
+Answered = tuple[messages.Answer, bytes]
 
 
 class _Loop:
@@ -95,7 +103,8 @@ class _Loop:
         self._processor = processor
         self._arena = arena
         self._heavy: queue.SimpleQueue[tuple[HeavyJob, bytes] | None] = queue.SimpleQueue()
-        self._has_image = False
+        # Written by the thread of the heavy jobs alone.
+        self._is_heavy_running = False
         self._thread = threading.Thread(target=self._process_heavy, name="images", daemon=True)
         self._thread.start()
 
@@ -114,10 +123,12 @@ class _Loop:
                     self._frames.send(_job_failed(job.id, MemoryError()))
                 case messages.ImageJob():
                     self._heavy.put((job, payload or b""))
-                case messages.PromptJob() | messages.TextJob() if is_long(payload):
+                case messages.PromptJob() | messages.TextJob() if messages.is_long_text(
+                    payload or b""
+                ):
                     self._heavy.put((job, payload or b""))
                 case messages.PromptJob() | messages.TextJob():
-                    self._frames.send(*self._answer_text(job, payload or b""))
+                    self._frames.send(*self._answer_short_text(job, payload or b""))
                 case messages.Tidy():
                     self._arena.release_pages()
                     self._processor.release_memory()
@@ -137,48 +148,47 @@ class _Loop:
                 job, payload = item
                 # Not kept while this waits for the next.
                 del item
-                if isinstance(job, messages.ImageJob):
-                    self._frames.send(self._answer_image(job, payload))
-                else:
-                    self._frames.send(*self._answer_text(job, payload))
-                del payload
+                self._is_heavy_running = True
+                answer = self._answer_heavy(job, payload)
+                self._is_heavy_running = False
+                self._frames.send(*answer)
+                del payload, answer
         except BaseException:
             # A worker whose image thread is gone must not look ready.
             logger.exception("the image thread ended")
             os._exit(1)
 
-    def _answer_image(
-        self, job: messages.ImageJob, payload: bytes
-    ) -> messages.ImageResult | messages.JobFailed:
-        self._has_image = True
+    def _answer_heavy(self, job: HeavyJob, payload: bytes) -> Answered:
+        is_image = isinstance(job, messages.ImageJob)
         try:
-            return self._processor.image(job, payload, self._arena.slot(job.slot))
+            if isinstance(job, messages.ImageJob):
+                return self._processor.image(job, payload, self._arena.slot(job.slot)), b""
+            return self._tokenise(job, payload)
         except Exception as error:  # noqa: BLE001 - process border: one job, one answer
-            return _job_failed(job.id, error, MediaTooLargeError)
-        finally:
-            self._has_image = False
+            too_large = MediaTooLargeError if is_image else BodyTooLargeError
+            return _job_failed(job.id, error, too_large), b""
 
-    def _answer_text(self, job: TextualJob, payload: bytes) -> Answered:
-        is_heavy = is_long(payload)
-        self._has_image |= is_heavy
+    def _answer_short_text(self, job: TextualJob, payload: bytes) -> Answered:
         try:
-            if isinstance(job, messages.PromptJob):
-                result, ids = self._processor.prompt(job, payload)
-            else:
-                result, ids = self._processor.text(job, payload)
-        except MemoryError as error:
-            if self._has_image and not is_heavy:
-                # Taken by the image, perhaps: another worker shall say.
-                logger.error("no memory for a text beside an image")
+            return self._tokenise(job, payload)
+        except Exception as error:  # noqa: BLE001 - process border: one job, one answer
+            if isinstance(error, MemoryError) and self._is_heavy_running:
+                # Taken by the heavy job, perhaps: another worker shall say.
+                logger.error("no memory for a text beside an image or a long text")
                 os._exit(1)
             return _job_failed(job.id, error), b""
-        except Exception as error:  # noqa: BLE001 - process border: one job, one answer
-            return _job_failed(job.id, error), b""
+
+    def _tokenise(self, job: TextualJob, payload: bytes) -> Answered:
+        if isinstance(job, messages.PromptJob):
+            result, ids = self._processor.prompt(job, payload)
         else:
-            return result, ids
-        finally:
-            if is_heavy:
-                self._has_image = False
+            result, ids = self._processor.text(job, payload)
+        if len(ids) > messages.MAX_ANSWER_BYTES:
+            most = messages.MAX_ANSWER_BYTES // messages.ID_BYTES
+            raise BodyTooLargeError(
+                f"it becomes {len(ids) // messages.ID_BYTES} tokens; at most {most} are given"
+            )
+        return result, ids
 
 
 def _job_failed(

@@ -161,14 +161,15 @@ class WorkerLink:
         # Should the worker be gone, its end sends the job elsewhere.
         self._write(messages.pack(job.make(job.slot), len(job.payload)), job.payload)
 
-    def take(self, job_id: int) -> Job | None:
-        """Give back the job that was just answered."""
-        for job in (self.image_job, self.text_job):
-            if job is not None and job.id == job_id:
-                self._forget(job)
-                self.num_answers += 1
-                return job
-        return None
+    def job(self, job_id: int) -> Job | None:
+        """Give the job of this number, None when it has no such job."""
+        jobs = (self.image_job, self.text_job)
+        return next((job for job in jobs if job is not None and job.id == job_id), None)
+
+    def take(self, job: Job) -> None:
+        """Let go of a job that was just answered."""
+        self._forget(job)
+        self.num_answers += 1
 
     def take_all(self) -> list[Job]:
         """Give back all unanswered jobs of a worker that ended."""
@@ -270,6 +271,7 @@ class WorkerLink:
             while True:
                 header = await reader.readexactly(messages.HEADER_BYTES)
                 json_bytes, payload_bytes = messages.unpack_header(header)
+                _check_size(json_bytes, payload_bytes)
                 text = await reader.readexactly(json_bytes)
                 payload = await reader.readexactly(payload_bytes)
                 on_frame(self, messages.unpack(text), payload)
@@ -281,3 +283,9 @@ class WorkerLink:
         except Exception:
             logger.exception("%s sent what cannot be read; killing it", self.name)
             self.kill()
+
+
+def _check_size(json_bytes: int, payload_bytes: int) -> None:
+    if json_bytes > messages.MAX_ANSWER_JSON_BYTES or payload_bytes > messages.MAX_ANSWER_BYTES:
+        message = f"a frame of {json_bytes} and {payload_bytes} bytes is larger than any answer"
+        raise ValueError(message)

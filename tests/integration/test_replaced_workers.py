@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from integration_server import RunningServer, Start, wait_until
 from test_limits import PHOTO, SMALL, images
 from test_processes import children
 from test_reload import info, profile, refusals, reload, write
+
+from kimi_serve.preprocess.checkpoint_files.locate import BUNDLED
 
 __all__ = ["profile"]
 
@@ -122,3 +125,31 @@ def test_a_fork_server_killed_during_the_first_start_is_replaced(start: Start) -
     os.kill(children(server.process.pid)[0], signal.SIGKILL)
     server.wait_until_serving()
     assert server.stop() == 0
+
+
+def test_a_replaced_worker_has_the_template_of_the_others_and_a_reload_the_new_one(
+    start: Start, profile: Path, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    shutil.copytree(BUNDLED, checkpoint)
+    template = checkpoint / "chat_template.jinja"
+    template.write_text("a", "utf-8")
+    write(profile, 1, more=f"model: {{path: {checkpoint}}}\n")
+    server = start("--profile", str(profile)).wait_until_serving()
+    assert count(server) == 1
+    template.write_text("a b c d", "utf-8")
+    gone = set(workers(server))
+    for pid in gone:
+        os.kill(pid, signal.SIGKILL)
+    replacement(server, 1, gone)
+    assert count(server) == 1
+    reload(server)
+    wait_until(lambda: info(server)["generation"] == 2)
+    assert count(server) > 1
+
+
+def count(server: RunningServer) -> int:
+    """Count the tokens of a chat."""
+    with server.client() as client:
+        chat = [{"role": "user", "content": "x"}]
+        return int(client.post("/tokenize", json={"messages": chat}).json()["count"])

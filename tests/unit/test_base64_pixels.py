@@ -9,7 +9,7 @@ import pytest
 
 from kimi_serve.preprocess.workers.base64_pixels import write_base64
 
-PIECE = 3 << 16
+PIECE = 3 << 15
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,11 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
+import pytest
 from plan_factories import make_plan
 
 from kimi_serve.preprocess.workers.fleet import STOP_GRACE_S
+from kimi_serve.preprocess.workers.jobs import Death
 from kimi_serve.preprocess.workers.pool import Pool
 from kimi_serve.preprocess.workers.worker_link import WorkerLink
 from kimi_serve.schemas.worker import WorkerSpec
@@ -80,7 +82,7 @@ class Bench:
         return self.fleet.links()[0]
 
     def lose_worker(self) -> None:
-        self.fleet._bury(self.link, "killed by SIGKILL", is_crash=False)
+        self.fleet._bury(self.link, Death(0, "killed by SIGKILL", is_crash=False))
 
     async def is_true(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(30):
@@ -186,3 +188,18 @@ async def test_a_fork_server_that_can_never_be_started_is_given_up_with_the_reas
         assert NO_DESCRIPTORS in error.message
         assert error.hint is not None
         assert "ulimit -n" in error.hint
+
+
+@pytest.mark.parametrize(("status", "is_failure"), [(1 << 8, True), (KILLED, False)])
+def test_only_a_worker_that_exits_by_itself_fails_the_first_start(
+    status: int, is_failure: bool
+) -> None:
+    async def run() -> None:
+        async with bench(has_started=False) as made:
+            made.link.pid = 1
+            made.fleet.on_exited(1, status)
+            await made.is_settled()
+            assert made.fleet.has_failed == is_failure
+            assert made.client.asked == ([0] if is_failure else [0, 0])
+
+    asyncio.run(run())

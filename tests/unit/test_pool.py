@@ -17,6 +17,8 @@ from kimi_serve.preprocess.workers.worker_link import WorkerLink
 from kimi_serve.schemas import errors, messages
 from kimi_serve.schemas.image_facts import ImageFacts
 
+FACTS = ImageFacts(1, 1, "png", False, (1, 1), (1, 2, 2), 1, (4, 3, 14, 14), 9, "0" * 64, 1, 1)
+
 
 class Bench:
     """A pool of one worker, which is ready and has one slot."""
@@ -48,6 +50,9 @@ class Bench:
         facts = ImageFacts(1, 1, "png", False, (1, 1), (1, 2, 2), 1, (4, 3, 14, 14), nbytes,
                            "0" * 64, 1, 1)  # fmt: skip
         self.pool.on_message(self.link, messages.ImageResult(self.image_id, facts, nbytes), b"")
+
+    def say(self, message: messages.Message, payload: bytes = b"") -> None:
+        self.pool.on_message(self.link, message, payload)
 
     def refuse(self) -> None:
         failed = messages.JobFailed(self.image_id, "MediaError", "no image", None, None)
@@ -129,3 +134,65 @@ def test_what_an_image_without_a_reader_took_is_given_back(
         await bench.close()
 
     asyncio.run(run())
+
+
+SLOT_BYTES = make_plan().workers[0].slot_bytes
+FAILED = messages.JobFailed(0, "MediaError", "no image", None, None)
+IMAGE = messages.ImageResult(0, FACTS, 9)
+TOKENS = messages.TokensResult(0, (), 0)
+
+
+@pytest.mark.parametrize("nbytes", [0, SLOT_BYTES])
+def test_an_answer_may_fill_its_slot(nbytes: int) -> None:
+    async def run() -> None:
+        bench = Bench()
+        asked = bench.image()
+        await asyncio.sleep(0)
+        bench.say(replace(IMAGE, id=bench.image_id, nbytes=nbytes))
+        lease = await asyncio.wait_for(asked, 30)
+        assert (len(lease), len(lease.pixels)) == (nbytes, nbytes)
+        assert not bench.link.is_gone
+        lease.release()
+        await bench.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("answer", "payload", "is_image"),
+    [
+        (replace(IMAGE, nbytes=SLOT_BYTES + 1), b"", True),
+        (replace(IMAGE, nbytes=-1), b"", True),
+        (replace(IMAGE, nbytes=cast(Any, "9")), b"", True),
+        (replace(IMAGE, nbytes=cast(Any, 9.5)), b"", True),
+        (replace(IMAGE, nbytes=cast(Any, True)), b"", True),
+        (replace(IMAGE, gpu_fallback="a label of its own"), b"", True),
+        (replace(IMAGE, gpu_fallback=cast(Any, {})), b"", True),
+        (replace(FAILED, error=cast(Any, 3)), b"", True),
+        (replace(FAILED, message=cast(Any, None)), b"", False),
+        (replace(FAILED, hint=cast(Any, {})), b"", False),
+        (TOKENS, b"", True),
+        (IMAGE, b"", False),
+        (TOKENS, b"123", False),
+    ],
+)
+def test_an_answer_that_cannot_be_is_the_end_of_its_worker_and_not_of_the_job(
+    answer: messages.Answer, payload: bytes, is_image: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        bench = Bench()
+        asked = bench.image() if is_image else asyncio.ensure_future(bench.pool.text(b"x"))
+        await asyncio.sleep(0)
+        job = bench.link.image_job if is_image else bench.link.text_job
+        assert job is not None
+        bench.say(replace(answer, id=job.id), payload)
+        await asyncio.sleep(0)
+        assert bench.link.is_gone
+        assert not asked.done()
+        assert bench.link.job(job.id) is job
+        assert bench.pool.counts.gpu_fallbacks == {}
+        await bench.close()
+        await asyncio.wait([asked])
+
+    asyncio.run(run())
+    assert "an answer that cannot be; killing it" in caplog.text

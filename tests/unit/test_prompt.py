@@ -283,6 +283,18 @@ def test_kwargs_cannot_replace_our_variables(name: str) -> None:
         prompt_of(user("hi"), template_kwargs={name: []})
 
 
+@pytest.mark.parametrize(
+    "name", ["self", "args", "kwargs", "context", "environment", "missing", "vars", "a b", ""]
+)
+def test_kwargs_may_have_any_other_name(name: str) -> None:
+    kwargs = {name: "one"}
+    assert prompt_of(user("hi"), template_kwargs=kwargs) == prompt_of(user("hi"))
+    if name.isidentifier():
+        assert ChatTemplate(f"{{{{ {name} }}}}").render(kwargs) == (
+            "one" if name != "self" else "<TemplateReference None>"
+        )
+
+
 @pytest.mark.parametrize("kwargs", ["x", [["a", 1]], 3, {3: 4}])
 def test_kwargs_must_be_an_object(kwargs: Any) -> None:
     with pytest.raises(RequestError, match="chat_template_kwargs"):

@@ -1,10 +1,14 @@
 """How a worker is held on to, and let go of, with processes that only wait."""
 
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import socket
+import struct
 import subprocess
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
@@ -15,6 +19,7 @@ from scarce import descriptors_left, open_descriptors
 
 from kimi_serve.preprocess.workers.fork_client import ForkClient
 from kimi_serve.preprocess.workers.worker_link import WorkerLink
+from kimi_serve.schemas import messages
 from kimi_serve.schemas.worker import WorkerSpec
 
 
@@ -87,6 +92,42 @@ class Refusing:
 
     async def spawn(self, _spec: WorkerSpec, _fds: Sequence[int]) -> None:
         raise OSError(109, "Too many references: cannot splice")
+
+
+class Announcing:
+    """A fork server whose worker announces a frame."""
+
+    def __init__(self, header: bytes) -> None:
+        self.header = header
+
+    async def spawn(self, _spec: WorkerSpec, fds: Sequence[int]) -> None:
+        with socket.socket(fileno=os.dup(fds[0])) as theirs:
+            theirs.sendall(self.header)
+
+
+@pytest.mark.parametrize(
+    ("json_bytes", "payload_bytes", "is_too_large"),
+    [
+        (2, messages.MAX_ANSWER_BYTES, False),
+        (2, messages.MAX_ANSWER_BYTES + 1, True),
+        (messages.MAX_ANSWER_JSON_BYTES, 0, False),
+        (messages.MAX_ANSWER_JSON_BYTES + 1, 0, True),
+    ],
+)
+def test_a_frame_that_no_answer_has_is_not_read(
+    json_bytes: int, payload_bytes: int, is_too_large: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        link = make_link()
+        client = Announcing(struct.pack("<II", json_bytes, payload_bytes))
+        await link.open(cast(ForkClient, cast(Any, client)), ignore)
+        assert link._reading is not None
+        await link._reading
+        await link.close()
+        assert link.is_gone
+
+    asyncio.run(run())
+    assert ("larger than any answer" in caplog.text) == is_too_large
 
 
 @pytest.mark.parametrize("left", [0, 1, 2, 3, 8])
