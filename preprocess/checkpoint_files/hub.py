@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 from kimi_serve.schemas.errors import PlanError
 
+from .hub_cache import ref_path
+
 FILES = (
     "config.json",
     "generation_config.json",
@@ -65,8 +67,8 @@ def download_snapshot(
 def _remember(snapshot: Path, revision: str | None) -> None:
     """Write the ref of a branch that was downloaded by its commit, as the client does for names."""
     name = revision or "main"
-    ref = snapshot.parents[1] / "refs" / name
-    if name != snapshot.name and ".." not in ref.parts:
+    ref = ref_path(snapshot.parents[1], name)
+    if ref is not None and name != snapshot.name:
         ref.parent.mkdir(parents=True, exist_ok=True)
         ref.write_text(snapshot.name, encoding="utf-8")
 

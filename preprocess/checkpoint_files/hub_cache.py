@@ -51,11 +51,12 @@ def find_snapshot(cache: Path, repo_id: str, revision: str | None) -> Path | Non
     """Find the snapshot of `revision` (a branch, a tag or a commit; None is main)."""
     wanted = revision or "main"
     folder = repo_folder(cache, repo_id)
-    if ".." in Path(wanted).parts or Path(wanted).is_absolute():
+    ref = ref_path(folder, wanted)
+    if ref is None:
         return None
     commits = [wanted]
     with suppress(OSError, ValueError):  # no such branch or tag: a commit may still be meant
-        commits.insert(0, (folder / "refs" / wanted).read_text(encoding="utf-8").strip())
+        commits.insert(0, ref.read_text(encoding="utf-8").strip())
     for commit in commits:
         snapshot = folder / "snapshots" / commit
         if COMMIT.fullmatch(commit) and snapshot.is_dir():
@@ -73,6 +74,13 @@ def cached_revisions(cache: Path, repo_id: str) -> list[str]:
     except OSError:
         return []
     return [name for name in sorted(names) if find_snapshot(cache, repo_id, name)]
+
+
+def ref_path(folder: Path, name: str) -> Path | None:
+    """Name the file of a branch or tag in the folder of a repository; None for one outside."""
+    if ".." in Path(name).parts or Path(name).is_absolute():
+        return None
+    return folder / "refs" / name
 
 
 def repo_folder(cache: Path, repo_id: str) -> Path:

@@ -108,7 +108,7 @@ class DeviceImageProcessor(ImageProcessor):
         plan = plan_resize(*decoded.size, self.resize)
         out = make_out(plan)
         strips = self._strips(decoded.size, plan)
-        if not self._write_on_device(planes, on_host, plan, strips, out):
+        if not self._write_on_device(planes, decoded, plan, strips, out):
             planes = None
             if on_host is None:
                 on_host = self._decode_on_host(data)
@@ -138,21 +138,19 @@ class DeviceImageProcessor(ImageProcessor):
     def _write_on_device(
         self,
         planes: Tensor | None,
-        on_host: DecodedImage | None,
+        decoded: Decoded,
         plan: ResizePlan,
         strips: StripPlan,
         out: Buffer,
     ) -> bool:
         def write() -> bool:
-            self._pipeline.write(
-                self._upload(on_host) if on_host is not None else planes, plan, strips, out
-            )
+            uploaded = self._upload(decoded) if isinstance(decoded, DecodedImage) else planes
+            self._pipeline.write(uploaded, plan, strips, out)
             return True
 
         if self.fallback in ("over-budget", "out-of-memory"):
             return False  # the decoder met it already
-        size = (plan.new_width, plan.new_height) if on_host is None else on_host.size
-        return bool(self._attempt(size, strips, write, "device-error"))
+        return bool(self._attempt(decoded.size, strips, write, "device-error"))
 
     def _upload(self, decoded: DecodedImage) -> Tensor:
         """Copy the pixels to the device, once, as bytes."""

@@ -42,19 +42,15 @@ from .display import (
     scale_colour_key,
     upright,
 )
-from .headers import declared_size
+from .headers import read_header
+from .jpeg_scans import has_many_marks, require_few_scans
+from .limits import require_bytes, require_pixels
 from .picture import Picture
 from .png import Unfilter, plain_pixels
 from .sniff import FORMAT_NAMES, Sniffed, sniff
 
 logger = logging.getLogger(__name__)
 
-# The resize filter's table grows with the side, not with the pixels: 49 million in one row would
-# need gigabytes. JPEG, GIF and WebP cannot be longer anyway.
-MAX_SIDE = 65_535
-# Every scan of a progressive JPEG goes over all pixels; encoders make about ten.
-MAX_SCANS = 100
-_SCAN = 0xDAFF  # the bytes FF DA
 _END = b"\xff\xd9"
 _MOST_POOLED = 64 * 2**20
 _DEEP_WHITE_ZERO = (TiffImagePlugin.MM, 0, (1,), 1, (16,), ())
@@ -135,16 +131,17 @@ def decode_image(
     an `unfilter` every PNG is decoded by Pillow, to the same pixels.
     """
     pool = PixelPool() if pool is None else pool
-    if len(data) > rules.max_bytes:
-        message = f"the image has {len(data)} bytes; at most {rules.max_bytes} are accepted"
-        raise MediaTooLargeError(message)
+    require_bytes(len(data), rules.max_bytes)
     image_format = _accepted_format(sniff(data), rules)
-    size = declared_size(data, image_format)
-    if size is not None:
-        _check_pixels(size, rules)
+    declared = read_header(data, image_format)
+    if declared is not None:
+        require_pixels(declared.size, rules.max_pixels)
+        if not declared.has_colours:
+            # Pillow would show the indices as shades of almost black.
+            raise MediaError("the GIF cannot be decoded: it has no colour table")
     with _decoder(FORMAT_NAMES[image_format], rules):
         image = _open(data, image_format)
-        _check_pixels(image.size, rules)
+        require_pixels(image.size, rules.max_pixels)
         _check_tiles(image, rules)
         quick = _quick_pixels(data, image, rules, pool, unfilter)
         if rules.policy == "checkpoint":
@@ -162,21 +159,29 @@ def inspect_jpeg(data: bytes, rules: ImageRules) -> JpegHeader | None:
         return None
     try:
         with _decoder("JPEG", rules):
-            image = _open(data, "jpeg")
-            _check_pixels(image.size, rules)
-            height, width, colours, sampling = simplejpeg.decode_jpeg_header(data, strict=True)
-            turn = 1 if rules.policy == "checkpoint" else orientation(image)
+            return _plain_header(data, rules)
     except RequestError:
         return None
+
+
+def _plain_header(data: bytes, rules: ImageRules) -> JpegHeader | None:
+    image = _open(data, "jpeg")
+    require_pixels(image.size, rules.max_pixels)
+    height, width, colours, sampling = simplejpeg.decode_jpeg_header(data, strict=True)
     is_plain = (
         image.format == "JPEG" and colours in ("YCbCr", "Gray") and image.mode in ("L", "RGB")
     )
+    if not is_plain or (width, height) != image.size or not _is_whole(data, image.size):
+        return None
+    turn = 1 if rules.policy == "checkpoint" else orientation(image)
+    return JpegHeader(image.size, turn, str(sampling))
+
+
+def _is_whole(data: bytes, size: tuple[int, int]) -> bool:
+    """Tell whether a JPEG ends as it should, long enough, and holds no other by the look of it."""
     # Two bits a block of 8 x 8 are the least; some progressive files have fewer.
-    is_whole = data.endswith(_END) and 4 * len(data) >= math.prod(
-        -(-side // 8) for side in image.size
-    )
-    is_whole = is_whole and (width, height) == image.size
-    return JpegHeader(image.size, turn, str(sampling)) if is_plain and is_whole else None
+    blocks = math.prod(-(-side // 8) for side in size)
+    return data.endswith(_END) and 4 * len(data) >= blocks and not has_many_marks(data)
 
 
 def _accepted_format(found: Sniffed, rules: ImageRules) -> str:
@@ -193,20 +198,6 @@ def _accepted_format(found: Sniffed, rules: ImageRules) -> str:
     raise MediaError(f"{found.name} is not supported: send {accepted}")
 
 
-def _check_pixels(size: tuple[int, int], rules: ImageRules) -> None:
-    width, height = size
-    if width < 1 or height < 1:
-        raise MediaError(f"the image declares the size {width} x {height}")
-    if width * height > rules.max_pixels:
-        raise MediaTooLargeError(
-            f"the image has {width} x {height} = {width * height} pixels; "
-            f"at most {rules.max_pixels} are accepted"
-        )
-    if max(size) > MAX_SIDE:
-        message = f"the image has {width} x {height} pixels; a side may have {MAX_SIDE}"
-        raise MediaTooLargeError(message)
-
-
 def _check_tiles(image: Image.Image, rules: ImageRules) -> None:
     """Bound the tiles of a TIFF: it is decoded by whole ones, however small the picture is."""
     if not isinstance(image, TiffImagePlugin.TiffImageFile):
@@ -215,7 +206,7 @@ def _check_tiles(image: Image.Image, rules: ImageRules) -> None:
     if width * height > max(rules.max_pixels, _USUAL_TILE):
         raise MediaTooLargeError(
             f"the TIFF has tiles of {width} x {height} pixels; "
-            f"at most {rules.max_pixels} are accepted"
+            f"at most {rules.max_pixels} are accepted (image.max_pixels)"
         )
 
 
@@ -224,8 +215,7 @@ def _open(data: bytes, image_format: str) -> Image.Image:
     source = BytesIO(data)
     match image_format:
         case "jpeg":
-            if _count_scans(data) > MAX_SCANS:
-                raise MediaError(f"the JPEG has more than {MAX_SCANS} scans")
+            require_few_scans(data)
             # The factory, because it also knows MPO, a JPEG with further pictures behind it.
             return JpegImagePlugin.jpeg_factory(source, "")
         case "png":
@@ -248,14 +238,6 @@ def _open(data: bytes, image_format: str) -> Image.Image:
             return AvifImagePlugin.AvifImageFile(source)
         case _:
             raise UnsupportedMediaError(f"no decoder for {image_format!r}")
-
-
-def _count_scans(data: bytes) -> int:
-    """Count the bytes FF DA, at even and at odd places: bytes.count takes ten times as long."""
-    return sum(
-        int(np.count_nonzero(np.frombuffer(data, "<u2", (len(data) - start) // 2, start) == _SCAN))
-        for start in (0, 1)
-    )
 
 
 def _open_png(data: bytes, source: BytesIO) -> Image.Image:
@@ -286,9 +268,9 @@ def _open_webp(data: bytes, source: BytesIO) -> Image.Image:
         return WebPImagePlugin.WebPImageFile(source)
     except OSError:
         # It says the same of damage and of no memory for its two canvases; this tells them apart.
-        size = declared_size(data, "webp")
-        if size is not None:
-            np.empty(2 * 4 * size[0] * size[1], np.uint8)
+        declared = read_header(data, "webp")
+        if declared is not None:
+            np.empty(2 * 4 * math.prod(declared.size), np.uint8)
         raise
 
 
@@ -362,7 +344,9 @@ def _decoder(name: str, rules: ImageRules) -> Generator[None]:
     except RequestError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        message = f"the {name} has a frame of more than {rules.max_pixels} pixels"
+        message = (
+            f"the {name} has a frame of more than {rules.max_pixels} pixels (image.max_pixels)"
+        )
         raise MediaTooLargeError(message) from error
     except MemoryError as error:
         raise MediaTooLargeError(f"the {name} needs more memory than there is") from error

@@ -1,16 +1,28 @@
-"""Sizes that GIF and WebP headers declare, read before a decoder sees the bytes."""
+"""What GIF and WebP headers declare, read before a decoder sees the bytes."""
 
 from __future__ import annotations
 
-from kimi_serve.schemas.errors import MediaError
+import re
+from dataclasses import dataclass
+
+_GIF_BLOCK = re.compile(rb"[,;!]")
 
 
-def declared_size(data: bytes, image_format: str) -> tuple[int, int] | None:
-    """Give (width, height) of a GIF or WebP header, None when it is cut or another format."""
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """Width and height, and whether indexed colours have a table."""
+
+    size: tuple[int, int]
+    has_colours: bool = True
+
+
+def read_header(data: bytes, image_format: str) -> Declared | None:
+    """Read the header of a GIF or WebP; None when it is cut or another format."""
     if image_format == "webp":
-        return _webp_size(data)
+        size = _webp_size(data)
+        return None if size is None else Declared(size)
     if image_format == "gif":
-        return _gif_size(data)
+        return _gif_header(data)
     return None
 
 
@@ -28,36 +40,32 @@ def _webp_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _gif_size(data: bytes) -> tuple[int, int] | None:
+def _gif_header(data: bytes) -> Declared | None:
     """Give the canvas, grown to hold the first frame as decoders do."""
     if len(data) < 13:
         return None
     width, height = _int(data, 6, 2), _int(data, 8, 2)
     at = _gif_first_frame(data)
     if at is None:
-        return width, height
-    if not (data[10] | data[at + 9]) & 0x80:
-        # Without a table Pillow shows the indices as shades of almost black.
-        raise MediaError("the GIF cannot be decoded: it has no colour table")
+        return Declared((width, height))
     right = _int(data, at + 1, 2) + _int(data, at + 5, 2)
     bottom = _int(data, at + 3, 2) + _int(data, at + 7, 2)
-    return max(width, right), max(height, bottom)
+    has_colours = bool((data[10] | data[at + 9]) & 0x80)
+    return Declared((max(width, right), max(height, bottom)), has_colours)
 
 
 def _gif_first_frame(data: bytes) -> int | None:
     """Give the offset of the first image descriptor; stray bytes before it are skipped."""
     flags = data[10]
     at = 13 + (3 << (flags & 7) + 1 if flags & 0x80 else 0)
-    while at + 10 <= len(data):
-        match data[at : at + 1]:
+    while (found := _GIF_BLOCK.search(data, at)) is not None and found.start() + 10 <= len(data):
+        match found[0]:
             case b",":
-                return at
-            case b";":
-                return None
+                return found.start()
             case b"!":
-                at = _gif_blocks_end(data, at + 2)
+                at = _gif_blocks_end(data, found.start() + 2)
             case _:
-                at += 1
+                return None
     return None
 
 

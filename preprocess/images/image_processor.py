@@ -48,7 +48,7 @@ class ImageProcessor:
     ) -> None:
         self.resize = resize
         self.rules = rules
-        self.kernel = choose_kernel(kernel)
+        self.kernel = choose_kernel(kernel, resize)
         self._writer = self.kernel.writer(resize, rules.dtype)
         self._pool = PixelPool()
         settings = {
@@ -104,6 +104,7 @@ class ImageProcessor:
         started: float,
         decoded_at: float,
     ) -> ImageFacts:
+        written_at = perf_counter()
         width, height = decoded.size
         digest = hashlib.sha256(self._hash_prefix)
         digest.update(data)
@@ -119,5 +120,5 @@ class ImageProcessor:
             nbytes=self._output_bytes(plan),
             sha256=digest.hexdigest(),
             decode_ms=1000 * (decoded_at - started),
-            preprocess_ms=1000 * (perf_counter() - decoded_at),
+            preprocess_ms=1000 * (written_at - decoded_at),
         )

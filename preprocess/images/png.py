@@ -59,7 +59,8 @@ def plain_pixels(
     width, height = image.size
     pixels = take(3 * width * height)[: 3 * width * height]
     try:
-        is_whole = _decode(_pieces(chunks), (width, channels), unfilter, pixels, must_be_opaque)
+        rows = _Rows(width, channels, unfilter, pixels)
+        is_whole = _decode(_pieces(chunks), rows, must_be_opaque=must_be_opaque)
     except (_InflateError, ValueError) as error:
         logger.debug("a PNG is left to Pillow: %s", error)
         return None
@@ -103,20 +104,43 @@ def _pieces(chunks: Iterable[memoryview]) -> Iterator[memoryview]:
             yield chunk[at : at + _PIECE]
 
 
-def _decode(
-    pieces: Iterable[memoryview],
-    row: tuple[int, int],
-    unfilter: Unfilter,
-    out: Pixels,
-    must_be_opaque: bool,
-) -> bool:
-    """Fill `out` from rows of (pixels, channels); say whether the stream gave exactly that."""
-    width, channels = row
-    height = out.size // (3 * width)
-    stride = 1 + width * channels
-    batch = max(1, min(height, _BATCH // stride))
-    rows = bytearray((1 + batch) * stride)  # the first is the one above, as it was decoded
-    y = filled = 0
+class _Rows:
+    """Rows of a known size, unfiltered a batch at a time as they come in."""
+
+    def __init__(self, width: int, channels: int, unfilter: Unfilter, out: Pixels) -> None:
+        self._width, self._channels, self._unfilter, self._out = width, channels, unfilter, out
+        self._stride = 1 + width * channels
+        self._left = out.size // (3 * width)
+        self._batch = max(1, min(self._left, _BATCH // self._stride))
+        # The first is the one above, as it was decoded.
+        self._rows = bytearray((1 + self._batch) * self._stride)
+        self._filled = 0
+        self.is_opaque = True
+
+    @property
+    def wanted(self) -> int:
+        """How many bytes the batch still lacks; 0 after the last row."""
+        return min(self._batch, self._left) * self._stride - self._filled
+
+    def add(self, data: bytes) -> None:
+        """Take what is no more than wanted."""
+        at = self._stride + self._filled
+        self._rows[at : at + len(data)] = data
+        self._filled += len(data)
+        if data and not self.wanted:
+            self._finish_batch()
+
+    def _finish_batch(self) -> None:
+        count, end = min(self._batch, self._left), self._filled
+        start = self._out.size - 3 * self._width * self._left
+        args = self._rows, self._width, self._channels, count, self._out[start:]
+        self.is_opaque &= self._unfilter(*args)
+        self._rows[: self._stride] = self._rows[end : end + self._stride]
+        self._left, self._filled = self._left - count, 0
+
+
+def _decode(pieces: Iterable[memoryview], rows: _Rows, *, must_be_opaque: bool) -> bool:
+    """Fill the rows; say whether the stream gave exactly them, opaque where it must be."""
     inflate = _zlib.decompressobj()
     for piece in pieces:
         if inflate.eof:
@@ -124,19 +148,13 @@ def _decode(
         rest: bytes | memoryview = piece
         got, wanted = b"", 0
         while len(got) == wanted and not inflate.eof:
-            count = min(batch, height - y)
-            wanted = count * stride - filled if count else 1
+            # A byte too many shows a stream that is too long; none reads its checksum.
+            wanted = rows.wanted or 1
             got = inflate.decompress(rest, wanted)
             rest = inflate.unconsumed_tail
-            if got and not count:
+            if len(got) > rows.wanted:
                 return False
-            rows[stride + filled : stride + filled + len(got)] = got
-            filled += len(got)
-            if count and filled == count * stride:
-                start = 3 * width * y
-                is_opaque = unfilter(rows, width, channels, count, out[start:])
-                if must_be_opaque and not is_opaque:
-                    return False
-                rows[:stride] = rows[count * stride : (count + 1) * stride]
-                y, filled = y + count, 0
-    return bool(y == height and inflate.eof and not inflate.unused_data)
+            rows.add(got)
+            if must_be_opaque and not rows.is_opaque:
+                return False
+    return bool(not rows.wanted and inflate.eof and not inflate.unused_data)

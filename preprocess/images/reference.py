@@ -12,9 +12,10 @@ from urllib.parse import unquote_to_bytes
 
 import pybase64
 
-from kimi_serve.schemas.errors import MediaError, MediaTooLargeError
+from kimi_serve.schemas.errors import MediaError
 
-from .sniff import sniff
+from .limits import require_bytes
+from .sniff import is_hexadecimal, sniff
 
 ReferenceKind = Literal["inline", "remote", "local"]
 
@@ -26,14 +27,13 @@ _HEAD = 96
 _BARE_JPEG = "/9j/"
 _BARE_BASE64 = re.compile(r"(?:[A-Za-z0-9+/_=\s-]|%[0-9A-Fa-f]{2})*")
 _QUOTE_OR_COMMA = re.compile(r'\\.|[",]', re.S)
-_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _NOT_BASE64 = re.compile(rb"[^A-Za-z0-9+/]")
 _REPAIRABLE = (b"\n", b"\r", b"\t", b" ", b"-", b"_")
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 # Things that clients paste by mistake; they are read as content, so that the error can name them.
 _PASTED = re.compile(r"b?['\"]|<|[{\[]\s*['\"{\[\]}]")
 _MEANINGLESS = ("empty", "unknown bytes", "text", "white space only")
-_HEX = re.compile(r"(?:0x)?(?:[0-9a-fA-F]{2}|\s)+")
 
 
 def classify(text: str) -> ReferenceKind:
@@ -110,7 +110,7 @@ def _read_data_url(text: str, max_bytes: int) -> bytes:
             f"the header of the data URL {_shown(text)} must end in ';base64' before the comma"
         )
         raise MediaError(message)
-    _check_size(len(data), max_bytes)
+    require_bytes(len(data), max_bytes)
     return data
 
 
@@ -130,7 +130,7 @@ def _read_bare(text: str, max_bytes: int) -> bytes:
     _refuse_known_mistakes(text)
     if _PASTED.match(text):
         raise MediaError(f"{_text_name(text)} is not supported as an image reference: {_ADVICE}")
-    if _HEX.fullmatch(text):
+    if is_hexadecimal(text):
         raise MediaError(f"the image is written in hexadecimal ({_shown(text)}): {_ADVICE}")
     # No file of any image format is as short as a word.
     data = _decode_base64(text, max_bytes) if len(text) >= 32 else b""
@@ -162,7 +162,7 @@ def _decode_base64(body: str, max_bytes: int) -> bytes:
     except UnicodeEncodeError as error:
         raise _odd_character(body[error.start], error.start) from None
     raw = _repaired(raw) if any(mark in raw for mark in _REPAIRABLE) else raw.rstrip(b"=")
-    _check_size(len(raw) * 3 // 4, max_bytes)
+    require_bytes(len(raw) * 3 // 4, max_bytes)
     try:
         return pybase64.b64decode(raw + b"=" * (-len(raw) % 4), validate=True)
     except ValueError:
@@ -191,7 +191,7 @@ def _repaired(raw: bytes) -> bytes:
 
 
 def _unquoted(body: str) -> bytes:
-    odd = _BAD_ESCAPE.search(body)
+    odd = BAD_ESCAPE.search(body)
     if odd is not None:
         message = f"the data URL has a '%' at position {odd.start()} that starts no escape"
         raise MediaError(f"{message}: write it as %25")
@@ -209,12 +209,6 @@ def _odd_character(character: str, position: int) -> MediaError:
 def _trimmed(text: str) -> str:
     """Take off outer white space, and the byte order mark that some editors put in front."""
     return text.strip().removeprefix("\ufeff").strip()
-
-
-def _check_size(size: int, max_bytes: int) -> None:
-    if size > max_bytes:
-        message = f"the image has {size} bytes; at most {max_bytes} are accepted"
-        raise MediaTooLargeError(message)
 
 
 def _whole_escapes(head: str) -> str:

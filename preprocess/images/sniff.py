@@ -96,7 +96,7 @@ _AVIF_BRANDS = {b"avif", b"avis"}
 _HEIC_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs"}
 _HTML = re.compile(r"<(?:!doctype\s+html|html|head|body|title|h1|p|div|script|meta)\b", re.I)
 _SVG = re.compile(r"<svg[\s>/]", re.I)
-_HEX = re.compile(r"(?:0x)?(?:[0-9a-fA-F]{2}\s*)+")
+_HEX = re.compile(r"(?:0x)?[0-9a-fA-F\s]+")
 _TEXTS = (
     (re.compile(r"\Z"), "white space only"),
     (re.compile(r"[{\[]"), "JSON"),
@@ -183,12 +183,20 @@ def _text_name(data: bytes) -> str | None:
     text = text.strip()
     if text.startswith("<"):
         return "SVG" if _SVG.search(text) else "HTML" if _HTML.search(text) else "XML"
-    if len(text) >= 16 and _HEX.fullmatch(text):
+    if len(text) >= 16 and is_hexadecimal(text):
         return "hexadecimal text"
     for pattern, name in _TEXTS:
         if pattern.match(text):
             return name
     return "text"
+
+
+def is_hexadecimal(text: str) -> bool:
+    """Tell whether a text is bytes in hexadecimal, with white space or none between digits.
+
+    The pattern counts no pairs: `re` keeps 90 bytes for each until the text ends.
+    """
+    return _HEX.fullmatch(text) is not None and len("".join(text.split())) % 2 == 0
 
 
 def _as_text(head: bytes) -> str | None:

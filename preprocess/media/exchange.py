@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from urllib.parse import quote
 
 import h11
 
 from kimi_serve.schemas.errors import MediaError, MediaTooLargeError, UpstreamError
 
 from .limits import Take
-from .targets import Target
+from .targets import ASCII, Target
 
 _HEAD_BYTES = 64 * 1024
 _READ_BYTES = 64 * 1024
@@ -80,7 +81,8 @@ class Exchange:
         host, status = self._target.host, response.status_code
         headers = {bytes(name): bytes(value) for name, value in response.headers}
         if status in _REDIRECTS and b"location" in headers:
-            return headers[b"location"].decode("latin-1")
+            # Many hosts write UTF-8 there as it is; what is escaped already stays so.
+            return quote(headers[b"location"], safe=ASCII)
         if status != 200:
             kind = UpstreamError if status >= 500 or status in _PASSING else MediaError
             raise kind(f"{host} answered with status {status}")

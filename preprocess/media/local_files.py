@@ -9,14 +9,15 @@ from collections.abc import Iterable
 from io import FileIO
 from urllib.parse import unquote_to_bytes
 
-from kimi_serve.schemas.errors import MediaError, MediaTooLargeError
+from kimi_serve.schemas.errors import MediaError
 
 from ..daemon_threads import DaemonThreads
+from ..images.limits import require_bytes
+from ..images.reference import BAD_ESCAPE
 from ..images.sniff import sniff
 from .limits import READS_AT_ONCE, Take
 
 _FILE_URL = re.compile(r"file:(?://(?:localhost)?(?=/))?(/[^?#]*)", re.IGNORECASE | re.DOTALL)
-_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 class LocalFiles:
@@ -33,15 +34,14 @@ class LocalFiles:
         file = await self._threads.run(lambda: self._open(path), discard=FileIO.close)
         try:
             size = os.fstat(file.fileno()).st_size
-            if size > self._max_bytes:
-                message = f"the image has {size} bytes; at most {self._max_bytes} are accepted"
-                raise MediaTooLargeError(f"{message} (media.max_bytes)")
+            require_bytes(size, self._max_bytes)
             take(size)
         except BaseException:
             file.close()
             raise
         data = await self._threads.run(lambda: _read(file, size), unstarted=file.close)
-        if sniff(data).format is None and not sniff(data).is_raster:
+        found = sniff(data)
+        if found.format is None and not found.is_raster:
             raise _refusal()
         return data
 
@@ -76,7 +76,7 @@ def path_of(reference: str) -> bytes | None:
     url = _FILE_URL.fullmatch(text)
     try:
         if url is not None:
-            path = None if _BAD_ESCAPE.search(url[1]) else unquote_to_bytes(url[1])
+            path = None if BAD_ESCAPE.search(url[1]) else unquote_to_bytes(url[1])
         else:
             path = os.fsencode(text) if text.startswith("/") else None
     except UnicodeEncodeError:

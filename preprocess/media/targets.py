@@ -23,7 +23,8 @@ _URL = re.compile(r"(https?)://([^/?#]*)([^#]*)(?:#.*)?", re.IGNORECASE | re.DOT
 _ODD = re.compile(r"[\x00-\x20\x7f-\xa0\\]")
 _BRACKETS = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::([0-9]*))?")
 _HOST_PORT = re.compile(r"([^:\[\]]*)(?::([0-9]*))?")
-_PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
+# What is not quoted; the characters of it that no URL has are refused.
+ASCII = "".join(map(chr, range(0x80)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,6 @@ def _port(text: str | None, scheme: Scheme) -> int:
 def _path(text: str) -> str:
     path = text if text.startswith("/") else f"/{text}"
     try:
-        return path if path.isascii() else quote(path, safe=_PRINTABLE)
+        return path if path.isascii() else quote(path, safe=ASCII)
     except UnicodeEncodeError:
         raise MediaError("the URL's path cannot be encoded") from None

@@ -8,6 +8,8 @@ from typing_extensions import CapsuleType
 # numpy says that its arrays are buffers only from Python 3.12 on.
 Buffer = bytes | bytearray | memoryview | NDArray[Any]
 
+MAX_PATCH: int
+
 def supported_levels() -> list[str]: ...
 def unfilter(
     rows: bytearray, width: int, channels: int, count: int, out: NDArray[Any], /

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kimi_serve.schemas.errors import PlanError
 from kimi_serve.schemas.vocabulary import ImageDtype, ImageKernel
@@ -16,13 +16,16 @@ from ..images.png import Unfilter
 
 logger = logging.getLogger(__name__)
 
+_AUTO = "set image.kernel: auto"
+_REINSTALL = f"reinstall kimi-serve with a C compiler at hand, or {_AUTO}"
+
 
 @dataclass(frozen=True, slots=True)
 class KernelChoice:
     """The path, as people read it, and the reason; `level` is None on the pure path.
 
     `faults` are what cannot be loaded or failed its self-test. `unfilter` is for PNG rows, None
-    without the kernel.
+    without the kernel; the pure path has it where only the patches do not fit.
     """
 
     path: str
@@ -47,20 +50,30 @@ class KernelChoice:
         logger.log(level, "images are preprocessed by the %s path: %s", self.path, self.reason)
 
 
-def choose_kernel(preference: ImageKernel = "auto") -> KernelChoice:
-    """Choose by what is installed and passes its self-test, which runs once a process.
+def choose_kernel(
+    preference: ImageKernel = "auto", config: ResizeConfig | None = None
+) -> KernelChoice:
+    """Choose by what is installed, passes its self-test (once a process) and takes `config`.
 
     Raises PlanError when the native kernel is demanded and cannot be had.
     """
     if preference == "pure":
         return KernelChoice("pure", "image.kernel is pure", None)
-    choice = _tested()
+    choice, hint = _tested(), _REINSTALL
+    misfit = _misfit(choice, config)
+    if misfit is not None:
+        choice, hint = replace(choice, path="pure", reason=misfit, level=None), _AUTO
     if preference == "native" and choice.level is None:
-        raise PlanError(
-            f"image.kernel is native, but {choice.reason}",
-            hint="reinstall kimi-serve with a C compiler at hand, or set image.kernel: auto",
-        )
+        raise PlanError(f"image.kernel is native, but {choice.reason}", hint=hint)
     return choice
+
+
+def _misfit(choice: KernelChoice, config: ResizeConfig | None) -> str | None:
+    if choice.level is None or config is None:
+        return None
+    from .kernel import misfit
+
+    return misfit(config)
 
 
 @functools.cache

@@ -22,7 +22,7 @@
 #define BATCH 8       /* rows that a horizontal pass takes at once, so that tables are read once */
 #define SLACK 64      /* bytes that a level may read or write past a row of our own memory */
 #define MAX_SIDE (1 << 20) /* of images, before and after */
-#define MAX_PATCH 256
+#define MAX_PATCH 256 /* pixels along one side of a patch */
 
 enum { DTYPE_FLOAT32, DTYPE_BFLOAT16, DTYPE_UINT8, DTYPE_COUNT };
 

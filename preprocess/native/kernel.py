@@ -42,6 +42,19 @@ def supported_levels() -> list[str]:
     return [] if missing else _kernel.supported_levels()
 
 
+def misfit(config: ResizeConfig) -> str | None:
+    """Say which parameter of a checkpoint no level takes, None when all are taken.
+
+    Images are smaller than the kernel's limit whatever the others are.
+    """
+    if config.patch_size <= _kernel.MAX_PATCH:
+        return None
+    return (
+        f"the checkpoint's patch_size is {config.patch_size}, and the native kernel takes at most "
+        f"{_kernel.MAX_PATCH}"
+    )
+
+
 def unfilter(
     rows: bytearray, width: int, channels: int, count: int, out: NDArray[np.uint8]
 ) -> bool:
@@ -128,6 +141,6 @@ def _arrow_pixels(image: Image.Image) -> CapsuleType | None:
         return None
     try:
         _, capsule = image.__arrow_c_array__()
-    except ValueError:  # several blocks of memory, from about four megapixels on
+    except ValueError:  # several blocks of memory: of PILLOW_BLOCK_SIZE, four bytes a pixel
         return None
     return cast("CapsuleType", capsule)

@@ -268,8 +268,12 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* With no slot but multi-phase initialisation: every interpreter has a module of its own. */
-static PyModuleDef_Slot slots[] = {{0, NULL}};
+static int add_limits(PyObject *module) {
+    return PyModule_AddIntConstant(module, "MAX_PATCH", MAX_PATCH);
+}
+
+/* Multi-phase initialisation: every interpreter has a module of its own. */
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)add_limits}, {0, NULL}};
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,

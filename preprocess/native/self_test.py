@@ -18,7 +18,7 @@ from kimi_serve.schemas.worker import ResizeConfig
 from ..images.kimi import ResizePlan, plan_resize
 from ..images.normalise import Normaliser, normalisation_table, to_bfloat16
 from ..images.picture import Picture, PureWriter
-from .kernel import STREAM_FROM, NativeWriter, resize, unfilter
+from .kernel import STREAM_FROM, NativeWriter, misfit, resize, unfilter
 
 _HALF, _CLIP = (0.5, 0.5, 0.5), (0.48145466, 0.4578275, 0.40821073)
 _CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
@@ -43,11 +43,9 @@ _UNFIT = (ValueError, MemoryError, AttributeError, TypeError)
 def find_fault(level: str) -> str | None:
     """Say what a level of the kernel does differently, None when nothing."""
     try:
-        for fault in chain(_resize_faults(level), _patch_faults(level)):
-            return fault
+        return next(chain(_resize_faults(level), _patch_faults(level)), None)
     except _UNFIT as error:
         return str(error)
-    return None
 
 
 def find_png_fault() -> str | None:
@@ -102,6 +100,8 @@ def _resize_faults(level: str) -> Iterator[str]:
 
 def _patch_faults(level: str) -> Iterator[str]:
     for config in _CONFIGS:
+        if (words := misfit(config)) is not None:
+            yield words
         for width, height in _IMAGES:
             pixels = _noise(width, height)
             plan = plan_resize(width, height, config)

@@ -102,6 +102,20 @@ def test_small_files_are_downloaded_once(
     assert len(FakeHub.asked) == before
 
 
+@pytest.mark.parametrize("revision", ["../outside", "{cache}/outside", "a/../../../outside"])
+def test_a_revision_never_names_a_file_outside_the_repository(
+    fake_hub: str, tmp_path: Path, revision: str
+) -> None:
+    """What the hub takes for a name is none of ours to write to."""
+    cache = tmp_path / "cache"
+    outside = tmp_path / "outside"
+    hub.download_snapshot(
+        REPO, revision.format(cache=tmp_path), env={"HF_ENDPOINT": fake_hub}, cache=cache
+    )
+    assert not outside.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+
+
 def failure(endpoint: str, cache: Path, revision: str | None = None) -> str:
     start = time.monotonic()
     with pytest.raises(PlanError) as caught:

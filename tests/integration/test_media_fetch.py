@@ -62,6 +62,11 @@ ROUTES: dict[str, Route] = {
     "/three": leads_to("/twice", 301),
     "/four": leads_to("/three", 303),
     "/loop": leads_to("/loop"),
+    "/utf-8": leads_to("/caf\u00e9/\u56fe%20.png"),
+    "/caf%C3%A9/%E5%9B%BE%20.png": file(DATA),
+    "/latin-1": raw(b"HTTP/1.1 302 Found\r\nLocation: /caf\xe9.png\r\nContent-Length: 0\r\n\r\n"),
+    "/caf%E9.png": file(DATA),
+    "/utf-8-host": leads_to("//\u00e9vil.example/a.png"),
     "/away": leads_to("https://evil.example/a.png"),
     "/metadata": leads_to("http://169.254.169.254/latest/meta-data/"),
     "/file": leads_to("file:///etc/passwd"),
@@ -184,6 +189,8 @@ def fault(fetcher: Fetcher, url: str) -> RequestError:
         ("/relative", DATA),
         ("/absolute-path", DATA),
         ("/three", DATA),
+        ("/utf-8", DATA),
+        ("/latin-1", DATA),
     ],
 )
 def test_what_is_fetched(host: ImageHost, path: str, data: bytes) -> None:
@@ -194,6 +201,7 @@ FAULTS: dict[str, tuple[type[RequestError], str]] = {
     "/missing": (MediaError, "answered with status 404"),
     "/four": (MediaError, "more than 3 times"),
     "/loop": (MediaError, "more than 3 times"),
+    "/utf-8-host": (MediaError, "redirects to where"),
     "/away": (MediaError, "redirects to where"),
     "/metadata": (MediaError, "redirects to where"),
     "/file": (MediaError, "redirects to where"),

@@ -194,6 +194,19 @@ def test_out_of_memory_is_redone_on_the_cpu_with_the_arithmetic(
     assert "gpu.worker_budget_mib is null, free: unknown; CUDA out of memory" in caplog.text
 
 
+def test_the_size_that_is_told_is_that_of_the_image_not_of_the_patches(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    device = on_device(resize=replace(KIMI, in_patch_limit=1), decoders=[Decoder()])
+    monkeypatch.setattr(image_processor.Pipeline, "write", fail)
+    with caplog.at_level(logging.WARNING):
+        assert device.process_array(JPEG)[0].resized != (40, 30)
+    assert "out-of-memory: an image of 40 x 30 is redone on the CPU" in caplog.text
+
+
 def test_an_image_beyond_the_budget_never_reaches_the_device(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

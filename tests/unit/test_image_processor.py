@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from image_samples import DATA, DISPLAY, KIMI, encoded, picture
 
+from kimi_serve.preprocess.images import image_processor
 from kimi_serve.preprocess.images.image_processor import ImageProcessor
 from kimi_serve.schemas.errors import MediaTooLargeError
 from kimi_serve.schemas.patch_bound import max_patches, patch_bytes
@@ -29,6 +31,24 @@ def test_reported_numbers() -> None:
     assert image.nbytes == patches.nbytes == 16 * 3 * 14 * 14 * 4
     assert image.decode_ms > 0
     assert image.preprocess_ms > 0
+
+
+def test_the_hash_is_no_part_of_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that stands still but while something is hashed."""
+    now = [5.0]
+    sha256 = hashlib.sha256
+
+    def hashed(data: bytes) -> Any:
+        now[0] += 100.0
+        return sha256(data)
+
+    monkeypatch.setattr(image_processor, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(image_processor.hashlib, "sha256", hashed)
+    processor = ImageProcessor(KIMI, DISPLAY)
+    facts = [processor.process_array(PNG)[0]]
+    facts.append(processor.process(PNG, memoryview(bytearray(facts[0].nbytes))))
+    assert now[0] == 205.0
+    assert [(each.decode_ms, each.preprocess_ms) for each in facts] == [(0.0, 0.0)] * 2
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,8 +17,9 @@ import pytest
 from image_samples import DATA, DISPLAY, KIMI, encoded, picture
 from native_levels import LEVELS, needs_kernel
 
+from kimi_serve.preprocess.checkpoint_files.image_parameters import COLOURS, COUNTS
 from kimi_serve.preprocess.images.image_processor import ImageProcessor
-from kimi_serve.preprocess.images.kimi import ResizePlan
+from kimi_serve.preprocess.images.kimi import ResizePlan, plan_resize
 from kimi_serve.preprocess.images.normalise import Buffer
 from kimi_serve.preprocess.images.picture import Picture
 from kimi_serve.preprocess.native import choice, kernel, self_test
@@ -236,3 +238,61 @@ def test_the_self_test_sees_what_is_only_wrong_past_the_caches(
     monkeypatch.setattr(self_test, "NativeWriter", Wrong)
     fault = self_test.find_fault(LEVELS[0])
     assert fault == "uint8 patches of RGB 131x94 differ, streamed, from the pure path"
+
+
+@needs_kernel
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "uint8"])
+@pytest.mark.parametrize("excess", [0, 1])
+def test_patches_larger_than_the_kernels_are_made_by_the_pure_path(
+    excess: int, dtype: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    side = kernel._kernel.MAX_PATCH + excess  # pyright: ignore[reportPrivateUsage]
+    config = replace(KIMI, patch_size=side)
+    rules = replace(DISPLAY, dtype=dtype)
+    pure, best = ImageProcessor(config, rules, "pure"), ImageProcessor(config, rules)
+    with caplog.at_level(logging.INFO):
+        best.kernel.log()
+    words = f"by the pure path: the checkpoint's patch_size is {side}, and the native kernel takes"
+    assert (words in caplog.text) is bool(excess)
+    assert (best.kernel.level is None) is bool(excess)
+    for data in (encoded(picture(300, 90), "JPEG"), encoded(picture(300, 90), "PNG")):
+        facts, got = best.process_array(data)
+        assert facts.shape == got.shape
+        assert got.tobytes() == pure.process_array(data)[1].tobytes()
+
+
+@needs_kernel
+def test_a_kernel_that_is_demanded_must_take_the_patches() -> None:
+    config = replace(KIMI, patch_size=1024)
+    with pytest.raises(
+        PlanError, match=r"image\.kernel is native, but .* patch_size is 1024"
+    ) as it:
+        choose_kernel("native", config)
+    assert it.value.hint == "set image.kernel: auto"
+
+
+EXTREMES = [
+    {name: bounds[end] for (name, bounds), end in zip(COUNTS.items(), ends, strict=True)}
+    for ends in product((0, 1), repeat=len(COUNTS))
+]
+COLOUR_EXTREMES = [
+    {name: (bounds[end],) * 3 for (name, bounds), end in zip(COLOURS.items(), ends, strict=True)}
+    for ends in product((0, 1), repeat=len(COLOURS))
+]
+
+
+@pytest.mark.parametrize("colours", COLOUR_EXTREMES)
+@pytest.mark.parametrize("counts", EXTREMES)
+def test_what_the_checkpoint_reader_allows_every_path_takes(
+    counts: dict[str, int], colours: dict[str, tuple[float, float, float]]
+) -> None:
+    """Whatever the kernel refuses must be known before the first image."""
+    values: dict[str, Any] = {**counts, **colours}
+    config = replace(KIMI, **values)
+    if config.patch_size * config.merge_kernel_size > 4096:
+        config = replace(config, merge_kernel_size=2)  # one block would need gigabytes
+    choice = choose_kernel("auto", config)
+    for size in ((70, 1), (1, 1)):
+        plan = plan_resize(*size, config)
+        out = np.empty(plan.num_patches * 3 * config.patch_size**2, np.uint8)
+        choice.writer(config, "uint8").write(picture(*size), plan, out)

@@ -132,6 +132,8 @@ def test_space_for_plus_is_refused_with_a_hint() -> None:
         (PNG.hex(), "hexadecimal"),
         ("0x" + PNG.hex(), "hexadecimal"),
         (PNG.hex().upper(), "hexadecimal"),
+        (PNG.hex(" "), "hexadecimal"),
+        (PNG.hex("\n", 16), "hexadecimal"),
         (f"data:image/png;base64,{PNG.hex()}", "no known image format"),
         (f"data:image/png;base64,{PNG_64}@@@@", "character"),
         (f"data:image/png;base64,{PNG_64}\n--boundary", "character '='"),
@@ -215,7 +217,9 @@ def test_remote_references(text: str, name: str) -> None:
 )
 def test_size_limit_is_exact(text: str) -> None:
     assert read_inline(text, len(PNG)) == PNG
-    with pytest.raises(MediaTooLargeError, match=f"has {len(PNG)} bytes; at most"):
+    with pytest.raises(
+        MediaTooLargeError, match=rf"has {len(PNG)} bytes; at most .*media\.max_bytes"
+    ):
         read_inline(text, len(PNG) - 1)
 
 
@@ -291,3 +295,14 @@ def test_plain_base64_is_not_copied() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 6_100_000
+
+
+def test_long_hexadecimal_text_needs_little_memory() -> None:
+    """It is a known mistake of clients, as long as any image."""
+    text = "ab" * 500_000
+    tracemalloc.start()
+    with pytest.raises(MediaError, match="hexadecimal"):
+        read_inline(text, 2**20)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * len(text)
