@@ -143,9 +143,10 @@ def _http(results: Results) -> str:
         "Images per second of the clock include the light client, which shares the cores; CPU is "
         "that of all server processes per image. The bar compares CPU, so the client is excluded: "
         "a shared machine gives sixteen processes more of its time than two, which flatters rates. "
-        "decode + send is the floor of any server here: it decodes and sends bytes that are ready. "
-        "`vllm launch render` runs on the CPU without its cache of images."
+        "decode + send is the floor of any server here: it decodes and sends bytes that are ready."
     )
+    if any(row.startswith("vllm") for rows in results.http.values() for row in rows):
+        words += " `vllm launch render` runs on the CPU without its cache of images."
     return f"## HTTP end to end\n\n{words}\n{text}"
 
 

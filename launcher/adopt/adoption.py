@@ -43,7 +43,7 @@ def adopt(found: Found, told: Told, given: Sequence[Variable] = (), folder: str 
     `given` are variables that it inherited, `folder` is where the profile will lie.
     """
     container = found.container
-    version = container.engine_version if container else ""
+    version = container.version_of(found.engine) if container else ""
     table = engine_table(found.engine, version) or engine_table(found.engine)
     assert table is not None, "both engines have tables"
     if version and engine_table(found.engine, version) is None:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
+from kimi_serve.schemas.vocabulary import ENGINES
+
 from .entry_point import find_entry_point, find_shell, is_shell
 from .words import EnvFile, Told, Variable, Word, assignment
 
@@ -78,10 +80,15 @@ class Container:
         has_shell = is_shell(texts[0]) or find_shell(texts) is not None
         return not has_shell and find_entry_point(texts) is None
 
-    @property
-    def engine_version(self) -> str:
-        """Give the version that the tag of the image names, "" for `latest` and their like."""
+    def version_of(self, engine: str) -> str:
+        """Give the version that the tag of the image names, "" for `latest` and their like.
+
+        That of an image which is named after another engine says nothing.
+        """
         text = self.image.text if self.image else ""
+        names = [name for name in ENGINES if name in text.rpartition("/")[2]]
+        if names and engine not in names:
+            return ""
         match = _TAG.fullmatch(text.rpartition("/")[2].partition("@")[0].partition(":")[2])
         return match["version"] if match else ""
 

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from kimi_serve.preprocess.workers.leases import ImageLease
-from kimi_serve.schemas.errors import BodyTooLargeError, OverloadedError, RequestError
+from kimi_serve.schemas.errors import BodyTooLargeError, ClientGoneError, OverloadedError
 
 # A refused body is read and dropped up to here: a client that is still sending when the
 # connection closes sees a reset and never the answer.
@@ -73,7 +73,7 @@ class Admission:
             while is_more:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
-                    raise RequestError("the client closed the connection before the body ended")
+                    raise ClientGoneError("the client closed the connection before the body ended")
                 is_more = message.get("more_body", False)
                 chunk = message.get("body", b"")
                 self._check_body(hold.size + len(chunk))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from array import array
+from collections.abc import Iterable
 from typing import Any
 
 from fastapi.responses import JSONResponse
@@ -16,6 +18,7 @@ from .admission import Chunk
 from .work import Preprocessed
 
 SAFETENSORS = "application/vnd.safetensors"
+_WEIGHT = re.compile(r"0(\.[0-9]*)?|1(\.0*)?")
 
 
 def json_body(
@@ -52,12 +55,22 @@ def safetensors_body(
 
 
 def accepts_safetensors(accept: str) -> bool:
-    """Say whether an Accept header asks for safetensors."""
+    """Say whether an Accept header asks for safetensors, and not rather for JSON."""
+    weights: dict[str, float] = {}
     for part in accept.lower().split(","):
         kind, *parameters = (word.strip() for word in part.split(";"))
-        if kind == SAFETENSORS:
-            return not any(word.replace(" ", "") in ("q=0", "q=0.0") for word in parameters)
-    return False
+        weights[kind] = _weight(parameters)
+    wanted = weights.get(SAFETENSORS, 0.0)
+    return wanted > 0 and wanted >= weights.get("application/json", 0.0)
+
+
+def _weight(parameters: Iterable[str]) -> float:
+    """Give the weight among the parameters of a media type (RFC 9110, 12.4.2)."""
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q" and _WEIGHT.fullmatch(value.strip()):
+            return float(value)
+    return 1.0
 
 
 def error_answer(error: RequestError) -> JSONResponse:

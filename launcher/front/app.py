@@ -165,15 +165,16 @@ class _Front:
         self._media = Media(plan.settings, self._admission, self.metrics.count_media)
 
     async def preprocess(self, request: Request) -> Response:
-        is_safetensors = answers.accepts_safetensors(request.headers.get("accept", ""))
+        is_safetensors = answers.accepts_safetensors(",".join(request.headers.getlist("accept")))
         make = answers.safetensors_body if is_safetensors else answers.json_body
         media_type = answers.SAFETENSORS if is_safetensors else "application/json"
         resize = self._plan.checkpoint.resize
         assert resize is not None
         with Hold(self._admission) as hold:
             async with self._served(request, api.PreprocessRequest) as asked:
-                work = read_work(asked, self._settings)
-                self._media.check(work.references)
+                work = read_work(asked, self._settings, self._media)
+                # Its images are bytes now: as texts they would wait along.
+                del asked
                 doing = run_work(
                     work,
                     self._pool,
@@ -262,10 +263,10 @@ class _Front:
         timeout_s = self._settings.server.request_timeout_s
         try:
             async with asyncio.timeout(timeout_s), self._admission.body(request) as body:
-                asked = _parse(kind, body)
-                # What was made of it is as large; both would wait for the workers.
+                asked = [_parse(kind, body)]
+                # What was made of it is as large, and is not kept here either.
                 del body
-                yield asked
+                yield asked.pop()
         except TimeoutError:
             message = f"not answered within {timeout_s:g} s (server.request_timeout_s)"
             raise DeadlineError(message) from None

@@ -71,11 +71,15 @@ class ImageCache:
     def put(self, key: bytes, image: CachedImage) -> None:
         """Keep an image, in place of those not used for longest; one that never fits is not."""
         size = _size(image)
-        if size > self._max_bytes or key in self._entries:
+        if key in self._entries or not self.fits(len(image.pixels)):
             return
         self._make_room(size)
         self._entries[key] = image
         self.held_bytes += size
+
+    def fits(self, nbytes: int) -> bool:
+        """Say whether an image of so many bytes of pixels would be kept."""
+        return nbytes + ENTRY_OVERHEAD_BYTES <= self._max_bytes
 
     def _make_room(self, size: int) -> None:
         while self.held_bytes + size > self._max_bytes:

@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
 
 from kimi_serve.preprocess.media.limits import IMAGES_AT_ONCE_A_REQUEST
 from kimi_serve.preprocess.media.sources import MediaSources, Source
@@ -21,6 +22,18 @@ from kimi_serve.schemas.errors import (
 from kimi_serve.schemas.settings import Settings
 
 from .admission import Admission, Hold
+
+
+@dataclass(frozen=True, slots=True)
+class NamedImage:
+    """An image that a request only names, and where it is read."""
+
+    source: Source
+    reference: str
+
+
+AskedImage = bytes | NamedImage
+"""Bytes are a reference that carries its image, as UTF-8."""
 
 Note = Callable[[Source, str, int, float], None]
 """Told of every image that was read or not: source, outcome, bytes, seconds."""
@@ -44,29 +57,32 @@ class Media:
         server = settings.server
         self._max_request_bytes = min(server.max_body_bytes, server.max_queued_bytes)
 
-    def check(self, references: Sequence[str]) -> None:
-        """Refuse a request that names an image which nobody would look at; raises RequestError."""
+    def sort(self, references: Sequence[str]) -> tuple[AskedImage, ...]:
+        """Tell the images that a request carries from those that it names.
+
+        Raises RequestError when nobody would look at one, whose index is in its `param`.
+        """
+        images: list[AskedImage] = []
         for index, reference in enumerate(references):
             try:
-                self._sources.check(reference)
+                source = self._sources.check(reference)
             except RequestError as error:
                 error.param = f"images[{index}]"
                 raise
+            images.append(NamedImage(source, reference) if source else reference.encode())
+        return tuple(images)
 
     @contextlib.asynccontextmanager
-    async def of_request(self, references: Sequence[str]) -> AsyncGenerator[RequestImages]:
-        """Give the images of one request; what is still being read ends with the block."""
-        images = RequestImages(self, references)
+    async def of_request(self, images: Sequence[AskedImage]) -> AsyncGenerator[RequestImages]:
+        """Read the images of one request; what is still being read ends with the block."""
+        reading = RequestImages(self, images)
         try:
-            yield images
+            yield reading
         finally:
-            await images.close()
+            await reading.close()
 
     def hold(self) -> Hold:
         return Hold(self._admission)
-
-    def source(self, reference: str) -> Source | None:
-        return self._sources.check(reference)
 
     def check_total(self, nbytes: int) -> None:
         """Bound what one request has read for it as its body is bounded."""
@@ -76,64 +92,62 @@ class Media:
                 "(server.max_body_bytes, server.max_queued_bytes)"
             )
 
-    async def read(self, source: Source, reference: str, take: Callable[[int], None]) -> bytes:
+    async def read(self, image: NamedImage, take: Callable[[int], None]) -> bytes:
         """Read one image and note how it went."""
         started, outcome, nbytes = time.monotonic(), "cancelled", 0
         try:
-            data = await self._sources.read(reference, take)
+            data = await self._sources.read(image.reference, take)
             outcome, nbytes = "ok", len(data)
             return data
         except RequestError as error:
             outcome = next((name for kind, name in _OUTCOMES if isinstance(error, kind)), "refused")
             raise
         finally:
-            self._note(source, outcome, nbytes, time.monotonic() - started)
+            self._note(image.source, outcome, nbytes, time.monotonic() - started)
 
 
 class RequestImages:
     """Reads on demand, a few at a time; lets go of a file when its last image is done."""
 
-    def __init__(self, media: Media, references: Sequence[str]) -> None:
+    def __init__(self, media: Media, images: Sequence[AskedImage]) -> None:
         self._media = media
         # Only those that are read: to count a picture in a text is to hash all of it.
-        self._uses = Counter(each for each in references if media.source(each) is not None)
-        self._reading: dict[str, tuple[asyncio.Task[bytes], Hold]] = {}
+        self._uses = Counter(each for each in images if isinstance(each, NamedImage))
+        self._reading: dict[NamedImage, tuple[asyncio.Task[bytes], Hold]] = {}
         self._places = asyncio.Semaphore(IMAGES_AT_ONCE_A_REQUEST)
         self._total = 0
 
     @contextlib.asynccontextmanager
-    async def content(self, reference: str) -> AsyncGenerator[tuple[bytes, bool]]:
-        """Give what a worker gets for a reference, and whether that is the file itself."""
-        source = self._media.source(reference)
-        if source is None:
-            yield reference.encode(), False
+    async def content(self, image: AskedImage) -> AsyncGenerator[tuple[bytes, bool]]:
+        """Give what a worker gets for an image, and whether that is the file itself."""
+        if isinstance(image, bytes):
+            yield image, False
             return
-        if reference not in self._reading:
+        if image not in self._reading:
             hold = self._media.hold()
-            reading = asyncio.ensure_future(self._read(source, reference, hold))
-            self._reading[reference] = reading, hold
+            self._reading[image] = asyncio.ensure_future(self._read(image, hold)), hold
         try:
             # Others may wait for the same file: one that gives up must not take it from them.
-            yield await asyncio.shield(self._reading[reference][0]), True
+            yield await asyncio.shield(self._reading[image][0]), True
         finally:
-            self._uses[reference] -= 1
-            if not self._uses[reference]:
-                await self._forget(reference)
+            self._uses[image] -= 1
+            if not self._uses[image]:
+                await self._forget(image)
 
     async def close(self) -> None:
         await self._forget(*self._reading)
 
-    async def _read(self, source: Source, reference: str, hold: Hold) -> bytes:
+    async def _read(self, image: NamedImage, hold: Hold) -> bytes:
         def take(nbytes: int) -> None:
             self._media.check_total(self._total + nbytes)
             hold.take(nbytes)
             self._total += nbytes
 
         async with self._places:
-            return await self._media.read(source, reference, take)
+            return await self._media.read(image, take)
 
-    async def _forget(self, *references: str) -> None:
-        forgotten = [self._reading.pop(each) for each in references if each in self._reading]
+    async def _forget(self, *images: NamedImage) -> None:
+        forgotten = [self._reading.pop(each) for each in images if each in self._reading]
         for reading, _ in forgotten:
             reading.cancel()
         try:

@@ -21,7 +21,7 @@ from kimi_serve.schemas.settings import Settings
 from .admission import Hold
 from .api import PreprocessRequest, TokenizeRequest
 from .image_cache import CachedImage, PlanImages
-from .media import Media, RequestImages
+from .media import AskedImage, Media, RequestImages
 
 _COPIED_BYTES = 1 << 20
 
@@ -48,20 +48,18 @@ class Preprocessed:
 class Work:
     """What a request asks for: images in order, and the chat that they belong to, if any."""
 
-    references: tuple[str, ...]
-    chat: Chat | None
-    prompt: bytes
+    images: tuple[AskedImage, ...]
+    prompt: bytes | None
 
 
-def read_work(request: PreprocessRequest, settings: Settings) -> Work:
+def read_work(request: PreprocessRequest, settings: Settings, media: Media) -> Work:
     """Check a request as far as the front can, without a look into any image.
 
     Raises RequestError; the index of the image at fault is in its `param`.
     """
     if (request.messages is None) == (request.images is None):
         raise RequestError("send either `messages` or `images`", param="messages")
-    chat = None
-    prompt = b""
+    prompt = None
     if request.messages is None:
         references = tuple(request.images or ())
         if not references:
@@ -75,7 +73,7 @@ def read_work(request: PreprocessRequest, settings: Settings) -> Work:
     if len(references) > limit:
         message = f"{len(references)} images; at most {limit} are allowed (image.max_per_request)"
         raise RequestError(message, param="images")
-    return Work(references, chat, prompt)
+    return Work(media.sort(references), prompt)
 
 
 def check_text(text: bytes, settings: Settings) -> None:
@@ -128,25 +126,25 @@ async def run_work(
         hold.keep(lease)
         admit(len(lease))
         facts = lease.result.image
-        if kept is None:
+        if kept is None or not kept.cache.fits(len(lease)):
             return facts, lease, False
         copied = await _copy(lease)
         lease.release()
         kept.cache.put(key, CachedImage(facts, copied))
         return facts, copied, False
 
-    async def one_image(files: RequestImages, index: int, reference: str) -> _Image:
+    async def one_image(files: RequestImages, index: int, image: AskedImage) -> _Image:
         try:
-            async with files.content(reference) as (content, is_file):
+            async with files.content(image) as (content, is_file):
                 return await processed(content, is_file)
         except RequestError as error:
             # Images of one file share its error, which names the first of them.
             error.param = error.param or f"images[{index}]"
             raise
 
-    async with media.of_request(work.references) as files:
-        images = [one_image(files, index, each) for index, each in enumerate(work.references)]
-        prompt = [] if work.chat is None else [pool.prompt(work.prompt, len(work.references))]
+    async with media.of_request(work.images) as files:
+        images = [one_image(files, index, each) for index, each in enumerate(work.images)]
+        prompt = [] if work.prompt is None else [pool.prompt(work.prompt, len(images))]
         done = await _all(images + prompt)
     return _joined(done[: len(images)], done[-1] if prompt else None)
 
@@ -186,9 +184,9 @@ async def _all(work: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
             counting = counting[: _first_fault(counting)]
             _cancel_once(tasks[len(counting) :])
     finally:
-        unfinished = [task for task in tasks if not task.done()]
-        _cancel_once(unfinished)
-        await asyncio.gather(*unfinished, return_exceptions=True)
+        _cancel_once([task for task in tasks if not task.done()])
+        # Those that are done too: a fault that came with a cancellation would be in nobody's hands.
+        await asyncio.gather(*tasks, return_exceptions=True)
     return [task.result() for task in tasks[: _first_fault(tasks) + 1]]
 
 

@@ -72,6 +72,7 @@ _ABOUT = frozenset(
     (
         *("file", "files", "path", "dir", "directory", "url", "uri", "endpoint", "env", "name"),
         *("type", "mode", "method", "enabled", "disabled", "ttl", "timeout"),
+        *("provider", "backend", "store", "manager"),
     )
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -13,6 +14,8 @@ from kimi_serve.schemas.hub_id import is_hub_id
 
 from .characters import shown
 from .layers import RefusedError
+
+_URL = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,11 @@ def place_value(field: SettingField, value: Any, place: Surroundings) -> Any:
 
 def _place_model(text: str, place: Surroundings) -> str:
     """Keep a hub id, unless a directory of that name is there; everything else is a path."""
+    if _URL.match(text):
+        # Not repeated: it may hold a password, and a path made of it is told from no other.
+        raise RefusedError(
+            "KS104", "a URL is no checkpoint", "write a directory, or the hub id org/name alone"
+        )
     candidate = absolute(text, place)
     if is_hub_id(text) and not os.path.isdir(candidate):
         return text

@@ -114,12 +114,15 @@ def test_workers_go_with_a_killed_launcher(start: Start) -> None:
 
 
 def test_sigterm_finishes_what_runs(start: Start) -> None:
-    server = start("--tokenizer-worker-num", "2").wait_until_serving()
+    words = ("--image-dtype", "uint8", "--image-max-per-request", "500")
+    server = start("--tokenizer-worker-num", "2", *words).wait_until_serving()
     workers = pids(server)
-    body = body_of(*[PHOTO] * 8)
-    with ThreadPoolExecutor(1) as pool, server.client() as client:
+    body = body_of(*[PHOTO] * 40)
+    with ThreadPoolExecutor(1) as pool, server.client() as client, server.client() as watching:
         answer = pool.submit(client.post, "/v1/preprocess", json=body)
-        wait_until(lambda: any(worker["state"] == "busy" for worker in server.workers()))
+        # From the end of its body to its answer: long enough to be seen.
+        waiting = "kimi_serve_waiting_requests 1.0"
+        wait_until(lambda: waiting in watching.get("/metrics").text)
         server.process.send_signal(signal.SIGTERM)
         assert answer.result().status_code == 200
     assert server.process.wait(30) == 0

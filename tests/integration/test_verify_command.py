@@ -163,10 +163,16 @@ def test_a_stop_leaves_no_child_and_no_images(
     env = clean_env() | {
         "PYTHONPATH": str(tmp_path), "CHILD": str(said), "TMPDIR": str(tmp_path / "temporary"),
     }  # fmt: skip
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", "kimi_serve.launcher", "verify", "--images", str(images)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env,
-    ) as verifying:  # fmt: skip
+    # Under nohup this process ignores it, and its children would.
+    earlier = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        verifying = subprocess.Popen(
+            [sys.executable, "-P", "-m", "kimi_serve.launcher", "verify", "--images", str(images)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env,
+        )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGHUP, earlier)
+    with verifying:
         wait_until(lambda: said.exists() and bool(said.read_text()))
         verifying.send_signal(number)
         verifying.wait(30)

@@ -13,7 +13,7 @@ from starlette.types import Message
 
 from kimi_serve.launcher.front.admission import WRITE_NOW, Admission, Hold
 from kimi_serve.launcher.front.clients import ABORT, SendDeadline
-from kimi_serve.schemas.errors import BodyTooLargeError, OverloadedError, RequestError
+from kimi_serve.schemas.errors import BodyTooLargeError, ClientGoneError, OverloadedError
 
 
 def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
@@ -101,7 +101,7 @@ async def test_what_others_hold_makes_it_an_overload() -> None:
 @in_loop
 async def test_a_client_that_leaves_gives_back_what_it_sent() -> None:
     admission = Admission(100, 100)
-    with pytest.raises(RequestError, match="closed the connection"):
+    with pytest.raises(ClientGoneError, match="closed the connection"):
         async with admission.body(Client(b"abc", leaves=True).request):
             pass
     assert admission.held_bytes == 0

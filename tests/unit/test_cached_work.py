@@ -21,7 +21,7 @@ from kimi_serve.schemas.image_facts import ImageFacts
 from kimi_serve.schemas.messages import ImageResult
 from kimi_serve.schemas.settings import Settings
 
-REFERENCE = "data:,picture"
+REFERENCE = b"data:,picture"
 NBYTES = 5 << 22  # copied in several turns of the loop
 
 
@@ -53,9 +53,9 @@ class StandInPool:
 class Front:
     """A cache and what a request passes before it."""
 
-    def __init__(self, max_held: int = 2**30) -> None:
+    def __init__(self, max_held: int = 2**30, max_kept: int = 2**30) -> None:
         self.cache = ImageCache()
-        self.cache.limit(2**30)
+        self.cache.limit(max_kept)
         self.admission = Admission(2**30, max_held)
         self.media = Media(Settings(), self.admission, self._ignore)
 
@@ -64,15 +64,18 @@ class Front:
 
     async def ask(self, pool: StandInPool) -> Preprocessed:
         with Hold(self.admission) as hold:
-            return await run_work(
-                Work((REFERENCE,), None, b""),
-                cast(Pool, cast(Any, pool)),
-                hold,
-                encoding="raw",
-                max_response_bytes=2**30,
-                media=self.media,
-                kept=PlanImages(self.cache, SPEC),
-            )
+            return await self.work(pool, hold)
+
+    async def work(self, pool: StandInPool, hold: Hold) -> Preprocessed:
+        return await run_work(
+            Work((REFERENCE,), None),
+            cast(Pool, cast(Any, pool)),
+            hold,
+            encoding="raw",
+            max_response_bytes=2**30,
+            media=self.media,
+            kept=PlanImages(self.cache, SPEC),
+        )
 
 
 def test_the_second_answer_is_the_first() -> None:
@@ -133,5 +136,19 @@ def test_a_hit_counts_against_the_bound_of_answers() -> None:
             with pytest.raises(OverloadedError):
                 await front.ask(pool)
         assert pool.asked == 1
+
+    asyncio.run(run())
+
+
+def test_what_is_too_large_to_keep_is_not_copied() -> None:
+    async def run() -> None:
+        front, pool = Front(max_kept=NBYTES + ENTRY_OVERHEAD_BYTES - 1), StandInPool()
+        with Hold(front.admission) as hold:
+            done = await front.work(pool, hold)
+            (pixels,) = done.pixels
+            assert isinstance(pixels, ImageLease)
+            assert pool.ended == 0
+        assert pool.ended == 1
+        assert len(front.cache) == 0
 
     asyncio.run(run())

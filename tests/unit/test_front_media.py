@@ -11,14 +11,14 @@ import pytest
 from image_samples import encoded, picture
 
 from kimi_serve.launcher.front.admission import Admission
-from kimi_serve.launcher.front.media import Media, RequestImages
+from kimi_serve.launcher.front.media import Media, NamedImage, RequestImages
 from kimi_serve.preprocess.media.limits import IMAGES_AT_ONCE_A_REQUEST
 from kimi_serve.preprocess.media.sources import MediaSources
 from kimi_serve.schemas.errors import BodyTooLargeError, MediaError, OverloadedError
 from kimi_serve.schemas.settings import MediaSettings, ServerSettings, Settings
 
 PNG = encoded(picture(), "PNG")
-INLINE = "data:image/png;base64,AAAA"
+INLINE = b"data:image/png;base64,AAAA"
 
 
 class Reads:
@@ -39,8 +39,8 @@ class Reads:
     def _note(self, source: str, outcome: str, nbytes: int, _seconds: float) -> None:
         self.noted.append((source, outcome, nbytes))
 
-    def names(self, letters: str) -> list[str]:
-        return [f"{self.folder}/{letter}.png" for letter in letters]
+    def names(self, letters: str) -> list[NamedImage]:
+        return [NamedImage("file", f"{self.folder}/{letter}.png") for letter in letters]
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -53,7 +53,7 @@ def test_a_file_is_read_once_and_held_until_its_last_image_is_done(tmp_path: Pat
         (name,) = reads.names("a")
         async with reads.media.of_request([name, INLINE, name]) as files:
             async with files.content(INLINE) as (content, is_file):
-                assert (content, is_file) == (INLINE.encode(), False)
+                assert (content, is_file) == (INLINE, False)
             for held in (len(PNG), 0):
                 async with files.content(name) as (content, is_file):
                     assert (content, is_file) == (PNG, True)
@@ -135,7 +135,7 @@ def test_a_few_at_a_time_and_none_when_the_client_goes(
         async def request() -> None:
             async with reads.media.of_request(names) as files:
 
-                async def one(name: str) -> None:
+                async def one(name: NamedImage) -> None:
                     async with files.content(name):
                         pass
 
@@ -174,7 +174,7 @@ def test_one_image_that_gives_up_leaves_the_file_to_the_other(
             await asyncio.gather(first, return_exceptions=True)
             event().set()
             assert await second == b"x"
-        assert began == [name]
+        assert began == [name.reference]
         assert reads.admission.held_bytes == 0
 
     run(test())
@@ -190,7 +190,7 @@ def test_cancelled_once_more_nothing_stays_counted(
         reads = Reads(tmp_path)
         names = reads.names("abc")
 
-        async def one(files: RequestImages, name: str) -> None:
+        async def one(files: RequestImages, name: NamedImage) -> None:
             async with files.content(name):
                 pass
 
@@ -217,5 +217,15 @@ def test_cancelled_once_more_nothing_stays_counted(
 def test_the_index_of_a_refused_reference_is_named(tmp_path: Path) -> None:
     reads = Reads(tmp_path)
     with pytest.raises(MediaError) as caught:
-        reads.media.check([INLINE, *reads.names("a"), "https://a.example/x.png"])
+        reads.media.sort([INLINE.decode(), f"{tmp_path}/a.png", "https://a.example/x.png"])
     assert caught.value.param == "images[2]"
+
+
+def test_what_a_request_carries_and_what_it_names(tmp_path: Path) -> None:
+    reads = Reads(tmp_path)
+    images = reads.media.sort([INLINE.decode(), f"{tmp_path}/a.png", f"file://{tmp_path}/b.png"])
+    assert images == (
+        INLINE,
+        NamedImage("file", f"{tmp_path}/a.png"),
+        NamedImage("file", f"file://{tmp_path}/b.png"),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any, cast
 
 import pytest
@@ -15,7 +16,7 @@ from kimi_serve.preprocess.workers.pool import Pool
 from kimi_serve.schemas.errors import MediaError
 from kimi_serve.schemas.settings import Settings
 
-REFERENCES = tuple(f"data:,{number}" for number in range(6))
+REFERENCES = tuple(b"data:,%d" % number for number in range(6))
 
 
 class FailingPool:
@@ -50,6 +51,18 @@ class FailingPool:
             raise
 
 
+class ToldPool:
+    """Gives what its answer is told."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.answer: asyncio.Future[ImageLease] = asyncio.get_running_loop().create_future()
+
+    async def lease(self, *_: object, **__: object) -> ImageLease:
+        self.asked.set()
+        return await self.answer
+
+
 def _ignore(*_: object) -> None:
     pass
 
@@ -62,7 +75,7 @@ def test_what_ends_because_of_a_fault_is_cancelled_once(order: tuple[int, ...]) 
         with Hold(admission) as hold:
             with pytest.raises(MediaError, match=f"picture {min(order)}") as caught:
                 await run_work(
-                    Work(REFERENCES, None, b""),
+                    Work(REFERENCES, None),
                     cast(Pool, cast(Any, pool)),
                     hold,
                     encoding="raw",
@@ -73,5 +86,34 @@ def test_what_ends_because_of_a_fault_is_cancelled_once(order: tuple[int, ...]) 
         assert pool.interrupted == 0
         # Nobody is left behind either.
         assert pool.ended == len(REFERENCES)
+
+    asyncio.run(run())
+
+
+def test_a_fault_that_comes_with_a_cancellation_is_nobodys_loss() -> None:
+    async def run() -> None:
+        complaints: list[Any] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: complaints.append(context))
+        admission, pool = Admission(2**20, 2**20), ToldPool()
+        with Hold(admission) as hold:
+            asking = asyncio.ensure_future(
+                run_work(
+                    Work(REFERENCES[:1], None),
+                    cast(Pool, cast(Any, pool)),
+                    hold,
+                    encoding="raw",
+                    max_response_bytes=2**20,
+                    media=Media(Settings(), admission, _ignore),
+                )
+            )
+            await pool.asked.wait()
+            await asyncio.sleep(0)
+            pool.answer.set_exception(MediaError("damaged"))
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        del asking, pool
+        gc.collect()
+        assert complaints == []
 
     asyncio.run(run())

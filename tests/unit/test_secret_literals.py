@@ -35,6 +35,7 @@ def test_a_variable_that_holds_a_secret(name: str, text: str) -> None:
     [
         ("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1"),
         ("MY_TOKEN", "/run/secrets/token"),
+        ("SECRET_PROVIDER", "vault"),
         ("MY_TOKEN", ""),
         ("MY_TOKEN", "${OTHER}"),
         ("MY_TOKEN", "pre-${OTHER}"),
