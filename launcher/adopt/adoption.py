@@ -135,9 +135,10 @@ def _container(found: Found, adopted: Adopted, arguments: Sequence[Argument], to
         said += "" if inside == ids else f", which is {', '.join(inside)} inside"
         adopted.settings.setdefault(GPUS, Entry(inside, said))
     if container.image is not None:
+        kind = "container" if container.is_inside else "image"
         told.note(
-            f"image {shown_words([container.image])}: the profile is for kimi-serve in a container "
-            "like it; paths are those inside"
+            f"{kind} {shown_words([container.image])}: the profile is for kimi-serve in a "
+            "container like it; paths are those inside"
         )
     _published(found, adopted, told)
     _shared_memory(found, arguments, told)

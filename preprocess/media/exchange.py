@@ -36,6 +36,7 @@ class Exchange:
         self._reader = reader
         self._writer = writer
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
+        self._has_ended = False
 
     async def get(self, max_bytes: int, take: Take) -> bytes | Redirect:
         """Give the whole body, which `take` counted, or where else to ask; raises RequestError."""
@@ -44,13 +45,15 @@ class Exchange:
             await self._send()
             response = await self._head()
         except (h11.RemoteProtocolError, OSError):
-            raise UpstreamError(f"{host} gave no answer in HTTP") from None
+            raise _no_http(host) from None
         location = self._judge(response, max_bytes)
         if location is not None:
             return Redirect(location)
         try:
             return await self._body(max_bytes, take)
-        except (h11.RemoteProtocolError, OSError):
+        except (h11.RemoteProtocolError, OSError) as error:
+            if isinstance(error, h11.RemoteProtocolError) and not self._has_ended:
+                raise _no_http(host) from None
             raise MediaError(f"the image from {host} is incomplete: it ended early") from None
 
     async def _send(self) -> None:
@@ -106,8 +109,14 @@ class Exchange:
 
     async def _next(self) -> object:
         while (event := self._http.next_event()) is h11.NEED_DATA:
-            self._http.receive_data(await self._reader.read(_READ_BYTES))
+            data = await self._reader.read(_READ_BYTES)
+            self._has_ended = not data
+            self._http.receive_data(data)
         return event
+
+
+def _no_http(host: str) -> UpstreamError:
+    return UpstreamError(f"{host} gave no answer in HTTP")
 
 
 def _too_large(host: str, max_bytes: int) -> MediaTooLargeError:

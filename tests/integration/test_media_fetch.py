@@ -213,7 +213,7 @@ FAULTS: dict[str, tuple[type[RequestError], str]] = {
     "/short": (MediaError, "incomplete"),
     "/short-chunk": (MediaError, "incomplete"),
     "/no-last-chunk": (MediaError, "incomplete"),
-    "/bad-chunk": (MediaError, "incomplete"),
+    "/bad-chunk": (UpstreamError, "no answer in HTTP"),
     "/gzip": (MediaError, "compressed"),
     "/gzip-te": (UpstreamError, "no answer in HTTP"),
     "/two-lengths": (UpstreamError, "no answer in HTTP"),

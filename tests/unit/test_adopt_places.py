@@ -302,3 +302,20 @@ def test_what_is_no_text_is_called_what_it_is(lines: str, said: str) -> None:
         adopt_text(f"command: vllm serve /m\n{lines}\n")
     assert caught.value.message.startswith(said)
     assert caught.value.message.endswith("and this is a list or a mapping")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("docker run vllm/vllm-openai /m", "image vllm/vllm-openai: the profile is"),
+        ("docker exec -it kimi vllm serve /m", "container kimi: the profile is"),
+    ],
+)
+def test_where_the_command_runs_is_named(text: str, words: str) -> None:
+    assert any(words in note for note in adopt_text(text).notes)
+
+
+def test_the_version_of_another_engine_s_image_says_nothing() -> None:
+    text = "docker run vllm/vllm-openai:v0.33.0 python3 -m sglang.launch_server --model-path /m"
+    settings = load(adopt_text(text)).settings
+    assert (settings.engine.kind, settings.engine.version) == ("sglang", None)
