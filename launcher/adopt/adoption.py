@@ -11,8 +11,9 @@ from kimi_serve.schemas.engine_facts import EngineTable, engine_table
 from kimi_serve.schemas.findings import Finding
 
 from ..engines.gpus import WIDTHS
+from ..rules.exposure import is_relative_path
 from ..rules.given import is_loopback
-from ..sources.characters import printable
+from ..sources.characters import printable, shown
 from .arguments import MODEL, TOKENIZER, Adopted, Argument, Translator, is_relative, read
 from .config_file import split_config
 from .container import container_port, gpu_ids, ids_inside
@@ -142,6 +143,9 @@ def _container(found: Found, adopted: Adopted, arguments: Sequence[Argument], to
         )
     _published(found, adopted, told)
     _shared_memory(found, arguments, told)
+    for argument in arguments:
+        if argument.flag and _kept(adopted, argument.flag):
+            _relative_paths(argument, told)
 
 
 def _nvidia(variables: Sequence[Variable]) -> Word | None:
@@ -200,6 +204,18 @@ def _shared_memory(found: Found, arguments: Sequence[Argument], told: Told) -> N
                 "docker run --ipc=host, or --shm-size 32g",
             )  # fmt: skip
             return
+
+
+def _relative_paths(argument: Argument, told: Told) -> None:
+    for text in argument.read.values:
+        if is_relative_path(argument.read, text):
+            told.find(
+                "KS403", "warning",
+                f"{argument.flag} {shown(text)} is relative to the folder that the engine starts "
+                "in: in a container that is a folder of the image",
+                argument.place,
+                "write the whole path, as it is inside the container",
+            )  # fmt: skip
 
 
 def _kept(adopted: Adopted, flag: str) -> bool:

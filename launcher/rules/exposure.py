@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterator
 from kimi_serve.schemas.findings import Finding
 from kimi_serve.schemas.provenance import Origin
 
+from ..engine_command import EngineArgument
 from ..resolver.engine_view import ARGS
 from ..resolver.situation import Situation
 from ..sources.characters import shown
 from ..sources.environment import is_service_link
 from ..sources.shell_words import replace_fix
 from .given import (
-    Word,
     answers_clients,
     container_sign,
+    flag_name,
     host,
     is_loopback,
     is_public,
@@ -66,7 +67,7 @@ def unusable_paths(situation: Situation) -> Iterator[Finding]:
     if not sign:
         return
     for word in words(situation):
-        if _is_relative_path(word):
+        if is_relative_path(word.argument, word.text):
             yield Finding(
                 "KS403",
                 "warning",  # the image may have a folder that is meant
@@ -79,18 +80,18 @@ def unusable_paths(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def _is_relative_path(word: Word) -> bool:
-    text = word.text
+def is_relative_path(argument: EngineArgument, text: str) -> bool:
+    """Tell whether a value of an argument is a path that begins in some folder."""
+    flag, facts = flag_name(argument), argument.flag
     if not text or os.path.isabs(text) or text.startswith(("~", "{")) or "://" in text:
         return False
-    if word.flag in _HUB_FLAGS:
+    if flag in _HUB_FLAGS:
         return text.startswith(("./", "../"))
-    if word.flag == "--chat-template":
+    if flag == "--chat-template":
         return text.endswith(_TEMPLATE_ENDINGS) or text.startswith(("./", "../"))
-    facts = word.argument.flag
     if facts is None or facts.type != "str":
         return False
-    return word.flag.endswith(_PATH_ENDINGS) and word.flag not in _URL_FLAGS
+    return flag.endswith(_PATH_ENDINGS) and flag not in _URL_FLAGS
 
 
 def missing_files(situation: Situation) -> Iterator[Finding]:
@@ -102,7 +103,7 @@ def missing_files(situation: Situation) -> Iterator[Finding]:
         origin = situation.origin("engine.python")
         yield _missing("engine.python", python, origin, "engine.python")
     for word in words(situation, *_READ_FLAGS):
-        is_path = os.path.isabs(word.text) and not _is_relative_path(word)
+        is_path = os.path.isabs(word.text) and not is_relative_path(word.argument, word.text)
         if is_path and not os.path.exists(word.text):
             yield _missing(word.flag, word.text, word.origin, ARGS)
 

@@ -319,3 +319,30 @@ def test_the_version_of_another_engine_s_image_says_nothing() -> None:
     text = "docker run vllm/vllm-openai:v0.33.0 python3 -m sglang.launch_server --model-path /m"
     settings = load(adopt_text(text)).settings
     assert (settings.engine.kind, settings.engine.version) == ("sglang", None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "docker run vllm/vllm-openai:v0.33.0 --model /m --chat-template template.jinja",
+        "docker run img vllm serve /m --chat-template ./template.jinja",
+        "image: vllm/vllm-openai\ncommand: [/m, --chat-template, template.jinja]\n",
+    ],
+)
+def test_a_relative_path_in_a_container_is_a_folder_of_the_image(text: str) -> None:
+    (finding,) = [each for each in adopt_text(text).findings if each.rule == "KS403"]
+    assert "--chat-template" in finding.message
+    assert finding.severity == "warning"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "vllm serve /m --chat-template template.jinja",
+        "docker run img vllm serve /m --chat-template /t/template.jinja",
+        "docker run img vllm serve /m --chat-template '{{ messages }}'",
+        "docker run img vllm serve /m --root-path vllm-server --served-model-name a/b",
+    ],
+)
+def test_what_is_no_relative_path_of_a_container(text: str) -> None:
+    assert not [each for each in adopt_text(text).findings if each.rule == "KS403"]
