@@ -50,7 +50,7 @@ def test_a_start_without_descriptors_leaves_nothing_open(left: int) -> None:
             client.start()
         await client.close()
         await client.close()
-        assert open_descriptors() == before
+        assert open_descriptors() <= before
         assert client.pid is None
 
     asyncio.run(run())

@@ -176,7 +176,7 @@ def test_room_is_made_once_what_was_scarce_is_there_again(
         await bench.has_room()
         assert bytes(lease.pixels) == b"\x01" * BIG
         await bench.leases.close()
-        assert open_descriptors() == before
+        assert open_descriptors() <= before
 
     asyncio.run(run())
     assert [record.levelname for record in caplog.records] == ["WARNING"]

@@ -186,11 +186,11 @@ def test_handed_case(folder: Path, case: dict[str, str]) -> None:
 
 
 def test_a_descriptor_is_never_left_open(folder: Path) -> None:
-    before = os.listdir("/proc/self/fd")
+    before = open_descriptors()
     read(folder, f"{folder}/a.png")
     for name in ("missing", "folder", "a pipe", "a link to a device", "no image"):
         refusal(folder, REFUSED[name](folder))
-    assert os.listdir("/proc/self/fd") == before
+    assert open_descriptors() <= before
 
 
 def test_a_large_file_is_refused_before_it_is_read(folder: Path) -> None:
@@ -207,10 +207,10 @@ def test_a_file_that_is_too_much_to_hold_is_closed(folder: Path) -> None:
     def take(_nbytes: int) -> None:
         raise OverloadedError("full")
 
-    before = os.listdir("/proc/self/fd")
+    before = open_descriptors()
     with pytest.raises(OverloadedError):
         asyncio.run(LocalFiles([str(folder)], 2**20).read(f"{folder}/a.png", take))
-    assert os.listdir("/proc/self/fd") == before
+    assert open_descriptors() <= before
 
 
 def test_paths_that_references_spell() -> None:
@@ -295,4 +295,4 @@ def test_local_files_are_read_again_once_threads_start_again(folder: Path) -> No
     is_scarce, without = True, contextlib.ExitStack()
     before = open_descriptors()
     assert asyncio.run(run()) == PNG
-    assert open_descriptors() == before
+    assert open_descriptors() <= before

@@ -138,6 +138,6 @@ def test_a_link_that_cannot_be_opened_leaves_nothing_open(left: int) -> None:
         with descriptors_left(left), pytest.raises(OSError, match="Too many"):
             await link.open(cast(ForkClient, cast(Any, Refusing())), ignore)
         await link.close()
-        assert open_descriptors() == before
+        assert open_descriptors() <= before
 
     asyncio.run(run())
