@@ -11,6 +11,7 @@ from kimi_serve.schemas.engine_names import KIMI
 from kimi_serve.schemas.hardware import Gpu
 
 from ..budget.images import MIB, ImageWork, work_formula, work_mib
+from ..engines.common import node_rank
 from ..engines.gpus import WIDTHS
 from ..resolver.situation import FLAG, Situation
 from .engine_memory import FRACTION, TOTAL, engine_rows
@@ -52,8 +53,7 @@ def _may_use_gpu(situation: Situation, *, forced: bool) -> bool:
 
 def _has_workers(situation: Situation) -> bool:
     """Whether workers prepare images on this machine: the first of several answers clients."""
-    is_first = not situation.whole(situation.given("engine.nodes.rank"))
-    return is_first and workers_prepare_images(situation)
+    return node_rank(situation) == 0 and workers_prepare_images(situation)
 
 
 def _flag(

@@ -11,17 +11,18 @@ import contextlib
 import errno
 import http.client
 import io
-import socket
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from kimi_serve.preprocess.daemon_threads import DaemonThreads
+from kimi_serve.preprocess.media.dial import SystemResolver
 from kimi_serve.schemas.errors import OverloadedError
 
 _MAX_ANSWER = 1 << 20
+# Shared, so that lookups that hang are bounded.
+_resolve = SystemResolver()
 _UNIX = "unix://"
 # What a server that wants a certificate says in TLS 1.3, and before.
 _WANTS_CERTIFICATE = ("CERTIFICATE_REQUIRED", "ALERT_HANDSHAKE_FAILURE")
@@ -124,12 +125,9 @@ async def _addresses(host: str) -> Sequence[str]:
     with contextlib.suppress(ValueError):
         return [str(ip_address(host))]
     try:
-        found = await DaemonThreads(1).run(
-            lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        )
+        return [str(address) for address in await _resolve(host)]
     except OverloadedError as error:
         raise OSError(errno.EAGAIN, error.message) from None
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 def _host_of(url: str) -> str:

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
+from in_loop import in_loop
 from starlette.requests import Request
 from starlette.types import Message
 
 from kimi_serve.launcher.front.admission import WRITE_NOW, Admission, Hold
 from kimi_serve.launcher.front.clients import ABORT, SendDeadline
 from kimi_serve.schemas.errors import BodyTooLargeError, ClientGoneError, OverloadedError
-
-
-def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    def run() -> None:
-        asyncio.run(test())
-
-    run.__name__ = test.__name__
-    return run
 
 
 class Client:

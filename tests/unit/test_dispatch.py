@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, cast
+from typing import cast
 
 import pytest
+from in_loop import in_loop
 
 from kimi_serve.preprocess.workers.dispatch import Dispatcher
 from kimi_serve.preprocess.workers.jobs import MAX_CRASHES, MAX_DEATHS, Death, Job
@@ -46,14 +46,6 @@ class FakeLink:
             self.image_job = job
         else:
             self.text_job = job
-
-
-def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    def run() -> None:
-        asyncio.run(test())
-
-    run.__name__ = test.__name__
-    return run
 
 
 def make(link_count: int) -> tuple[Dispatcher, list[FakeLink], list[Job]]:

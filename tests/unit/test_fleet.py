@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
+from in_loop import in_loop
 from plan_factories import make_plan
 
 from kimi_serve.preprocess.workers.fleet import STOP_GRACE_S
@@ -103,14 +104,6 @@ async def bench(*, has_started: bool = True) -> AsyncGenerator[Bench]:
     finally:
         made.link.end = "stopped"  # or its end would be waited for
         await made.fleet.close()
-
-
-def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    def run() -> None:
-        asyncio.run(test())
-
-    run.__name__ = test.__name__
-    return run
 
 
 @in_loop

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from in_loop import in_loop
 from scarce import descriptors_left, no_threads, open_descriptors
 
 from kimi_serve.preprocess.workers.arena import Arena
@@ -73,14 +74,6 @@ class Bench:
     @property
     def _worker(self) -> WorkerLink:
         return cast(WorkerLink, cast(Any, self.link))
-
-
-def in_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    def run() -> None:
-        asyncio.run(test())
-
-    run.__name__ = test.__name__
-    return run
 
 
 @in_loop
